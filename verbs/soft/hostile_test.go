@@ -445,7 +445,7 @@ func TestAPeerIsNotAskedForEver(t *testing.T) {
 // Only a peer of this process, and not one that has almost become one, knows all keys.
 func TestAPeerThatWasNotJoinedIsNotLocal(t *testing.T) {
 	v, other := newVictim(t, false), newVictim(t, false) // neither waits to be paired
-	v.q.joinSegment(other.q, v)
+	v.q.joinSegment(other.q, nil, &localLink{peer: other.q})
 	require.False(t, other.q.in.grants.local)
 }
 

@@ -139,9 +139,9 @@ func (p *pairing) joinLocal(d *device) {
 	if other == p.q {
 		a.twin = a
 	}
-	p.q.joinSegment(other, a)
+	p.q.joinSegment(other, theirs, a)
 	if other != p.q {
-		other.joinSegment(p.q, b)
+		other.joinSegment(p.q, ours, b)
 	}
 	localPairing.Unlock()
 	for _, q := range []*qp{p.q, other} {
@@ -155,40 +155,50 @@ func (p *pairing) joinLocal(d *device) {
 }
 
 // joinSegment makes the segment of other, of the same process, the one that q
-// writes into.
-func (q *qp) joinSegment(other *qp, l link) {
-	other.recvMu.Lock()
-	in := other.in
-	if in == nil {
-		other.recvMu.Unlock()
+// writes into. other waited as p.
+func (q *qp) joinSegment(other *qp, p *pairing, l *localLink) {
+	in, wakeFD, err := other.lendSegment(p, l.twin)
+	switch {
+	case err == errOver:
+		return
+	case err != nil:
+		q.fail(failure{})
 		return
 	}
-	seg := in.seg.retain()
-	other.recvMu.Unlock()
-	wakeFD := -1
-	if ch := other.recvCQ.ch; ch != nil {
-		var err error
-		if wakeFD, err = ch.wakeSocket(in); err != nil {
-			seg.release()
-			q.fail(failure{})
-			return
-		}
-	}
 	h := protocol.Hello{Flags: other.helloFlags()}
-	p := q.attach(l, nil, func(o *outbound) {
-		o.open(seg.View, h, wakeFD)
-		o.seg, o.in = seg, in
+	done := q.attach(l, nil, func(o *outbound) {
+		o.open(in.seg.View, h, wakeFD)
+		o.seg, o.in = in.seg, in
 		in.grants.toLocal()
 	})
-	if p == nil {
-		seg.release()
+	if done == nil {
+		in.seg.release()
 		sys.CloseFDs(wakeFD)
 		return
 	}
 	if ch := other.recvCQ.ch; ch != nil {
 		ch.peerHas(in)
 	}
-	p.stop()
+	done.stop()
+}
+
+// lendSegment returns what a peer of this process writes into, with a reference to its segment, and
+// a wake-up socket, -1 if there is none. The QP waits as p, or has its link l by now: after a RESET
+// they would be the next peer's.
+func (q *qp) lendSegment(p *pairing, l link) (in *inbound, wakeFD int, err error) {
+	q.sendMu.Lock()
+	defer q.sendMu.Unlock()
+	if q.pairing != p && q.link != l {
+		return nil, -1, errOver
+	}
+	wakeFD = -1
+	if ch := q.recvCQ.ch; ch != nil {
+		if wakeFD, err = ch.wakeSocket(q.in); err != nil {
+			return nil, -1, err
+		}
+	}
+	q.in.seg.retain()
+	return q.in, wakeFD, nil
 }
 
 // attach gives the QP its peer, if it still waits for it (for p, if that is

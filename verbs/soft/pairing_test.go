@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/protocol"
+	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/sys"
 	"github.com/stretchr/testify/require"
 )
 
@@ -43,6 +44,27 @@ func TestAFormerPeerDoesNotSeeTheNextSegment(t *testing.T) {
 	require.NoError(t, s.v.q.reset())
 	conn := s.dial()
 	require.ErrorIs(t, former.sayHello(conn), errOver)
+}
+
+// Nor does a former peer of this process, which would leave the next one no wake-up socket.
+func TestAFormerPeerInThisProcessIsNotJoined(t *testing.T) {
+	v, other := newVictim(t, false), newVictim(t, false)
+	wait := func(one, another *victim) *pairing {
+		require.NoError(t, one.q.reset())
+		p := newPairing(one.q, protocol.Endpoint{GID: another.d.gid, QPN: another.q.num})
+		one.q.sendMu.Lock()
+		defer one.q.sendMu.Unlock()
+		one.q.pairing = p
+		return p
+	}
+	wait(v, other)
+	theirs := wait(other, v)
+	require.NoError(t, other.q.reset())
+	v.q.joinSegment(other.q, theirs, &localLink{peer: other.q})
+	fd, err := other.ch.wakeSocket(other.q.in)
+	require.NoError(t, err)
+	sys.CloseFDs(fd)
+	require.NotNil(t, v.q.pairing, "it waits for the peer to come again")
 }
 
 // A QP whose peer is slow to dial looks whether that lives, over a connection that
