@@ -63,8 +63,8 @@ func (d *device) CreateCQ(attr *verbs.CQAttr, ch verbs.CompChannelDriver) (verbs
 	if d.closed {
 		return nil, verbs.ErrClosed
 	}
-	if len(d.cqs) >= maxCQ {
-		return nil, fmt.Errorf("%w: %d CQs", verbs.ErrInvalid, len(d.cqs))
+	if err := mayMake("CQs", len(d.cqs), maxCQ); err != nil {
+		return nil, err
 	}
 	d.cqs[c] = struct{}{}
 	return c, nil

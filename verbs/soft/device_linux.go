@@ -264,8 +264,8 @@ func (d *device) newNumber(num *uint32) error {
 	}
 	d.datagrams.RLock()
 	defer d.datagrams.RUnlock()
-	if n := len(d.qps) + len(d.datagrams.byNum); n >= maxQP {
-		return fmt.Errorf("%d QPs: %w", n, unix.ENOMEM)
+	if err := mayMake("QPs", len(d.qps)+len(d.datagrams.byNum), maxQP); err != nil {
+		return err
 	}
 	for {
 		d.nextQPN = (d.nextQPN + 1) & (1<<24 - 1)
@@ -276,6 +276,14 @@ func (d *device) newNumber(num *uint32) error {
 			return nil
 		}
 	}
+}
+
+// mayMake returns an error if there are n objects of a kind, and may be no more.
+func mayMake(kind string, n, most int) error {
+	if n < most {
+		return nil
+	}
+	return fmt.Errorf("%d %s: %w", n, kind, unix.ENOMEM)
 }
 
 func (d *device) removeQP(q *qp) {
@@ -412,6 +420,9 @@ func (d *device) AllocPD() (verbs.PDDriver, error) {
 	defer d.mu.Unlock()
 	if d.closed {
 		return nil, verbs.ErrClosed
+	}
+	if err := mayMake("PDs", len(d.pds), maxPD); err != nil {
+		return nil, err
 	}
 	d.pds[p] = struct{}{}
 	return p, nil

@@ -183,14 +183,16 @@ func (e *srqEntry) set(wr *verbs.RecvWR) error {
 func (p *pd) CreateSRQ(attr *verbs.SRQAttr) (verbs.SRQDriver, error) {
 	s := &srq{dev: p.dev, pd: p, attr: *attr, starved: make(map[*cq]struct{})}
 	s.entries = make([]srqEntry, attr.MaxWR)
-	if err := p.users.add(); err != nil {
-		return nil, err
-	}
 	s.dev.mu.Lock()
 	defer s.dev.mu.Unlock()
 	if s.dev.closed {
-		p.users.done()
 		return nil, verbs.ErrClosed
+	}
+	if err := mayMake("SRQs", len(s.dev.srqs), maxSRQ); err != nil {
+		return nil, err
+	}
+	if err := p.users.add(); err != nil {
+		return nil, err
 	}
 	s.dev.srqs[s] = struct{}{}
 	return s, nil

@@ -11,7 +11,6 @@ import (
 	"github.com/seed-b9b531af/ramjet/verbs/internal/pages"
 	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/protocol"
 	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/sys"
-	"golang.org/x/sys/unix"
 )
 
 // region is an MR. One key serves as lkey and as rkey.
@@ -136,8 +135,8 @@ func (p *pd) addRegion(r *region) error {
 	if d.keys.byKey == nil {
 		return verbs.ErrClosed
 	}
-	if len(d.keys.byKey) >= maxMR {
-		return fmt.Errorf("%d MRs: %w", len(d.keys.byKey), unix.ENOMEM)
+	if err := mayMake("MRs", len(d.keys.byKey), maxMR); err != nil {
+		return err
 	}
 	for r.key == 0 || d.keys.byKey[r.key] != nil || d.keys.windows[r.key>>8] != nil {
 		var b [4]byte

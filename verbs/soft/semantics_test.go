@@ -3,6 +3,7 @@
 package soft_test
 
 import (
+	"syscall"
 	"testing"
 	"time"
 
@@ -73,5 +74,27 @@ func TestAQPWithAnSRQThatFailsSaysThatItTakesNoMoreReceives(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, verbs.AsyncEvent{Type: verbs.EventLastWQEReached, QPN: qp.Num()}, ev)
 		})
+	}
+}
+
+// A device makes as many objects as it says, and then has no room.
+func TestADeviceHasLimits(t *testing.T) {
+	e := newEnd(t, usual)
+	attr := e.ctx.Attr()
+	for kind, c := range map[string]struct {
+		most int
+		make func() error
+	}{
+		"PD":  {attr.MaxPD, func() error { _, err := e.ctx.AllocPD(); return err }},
+		"CQ":  {attr.MaxCQ, func() error { _, err := e.ctx.CreateCQ(verbs.CQAttr{CQE: 1}, nil); return err }},
+		"SRQ": {attr.MaxSRQ, func() error { _, err := e.pd.CreateSRQ(verbs.SRQAttr{MaxWR: 1}); return err }},
+	} {
+		n := 0
+		var err error
+		for err == nil && n <= c.most {
+			err = c.make()
+			n++
+		}
+		require.ErrorIs(t, err, syscall.ENOMEM, kind)
 	}
 }

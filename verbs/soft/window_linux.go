@@ -2,14 +2,12 @@ package soft
 
 import (
 	"encoding/binary"
-	"fmt"
 	"sync"
 	"sync/atomic"
 
 	"github.com/seed-b9b531af/ramjet/internal/random"
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/protocol"
-	"golang.org/x/sys/unix"
 )
 
 // window is a memory window. What it is bound to is a region of its own, with a
@@ -41,8 +39,8 @@ func (p *pd) AllocMW(typ verbs.MWType) (verbs.MWDriver, error) {
 	if d.keys.byKey == nil {
 		return nil, verbs.ErrClosed
 	}
-	if len(d.keys.windows) >= maxMW {
-		return nil, fmt.Errorf("%d memory windows: %w", len(d.keys.windows), unix.ENOMEM)
+	if err := mayMake("memory windows", len(d.keys.windows), maxMW); err != nil {
+		return nil, err
 	}
 	for w.made == 0 || d.keys.taken(w.made) {
 		var b [4]byte
