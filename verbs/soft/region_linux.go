@@ -340,27 +340,21 @@ func (q *qp) scatter(sgl []verbs.SGE, src []byte) bool {
 func scatter(p *pd, last **region, sgl []verbs.SGE, skip int, src []byte) bool {
 	for i := range sgl {
 		e := &sgl[i]
+		if len(src) == 0 {
+			break
+		}
 		if skip >= int(e.Length) {
 			skip -= int(e.Length)
 			continue
 		}
-		dst, ok := p.localBytes(last, e, verbs.AccessLocalWrite)
-		if !ok {
-			if !p.isNull(*last, e) {
-				return false
-			}
+		if dst, ok := p.localBytes(last, e, verbs.AccessLocalWrite); ok {
+			src = src[copy(dst[skip:], src):]
+		} else if p.isNull(*last, e) {
 			src = src[min(len(src), int(e.Length)-skip):]
-			skip = 0
-			if len(src) == 0 {
-				return true
-			}
-			continue
+		} else {
+			return false
 		}
-		src = src[copy(dst[skip:], src):]
 		skip = 0
-		if len(src) == 0 {
-			return true
-		}
 	}
 	return len(src) == 0
 }

@@ -98,3 +98,13 @@ func TestADeviceHasLimits(t *testing.T) {
 		require.ErrorIs(t, err, syscall.ENOMEM, kind)
 	}
 }
+
+// Of the memory of a receive only what the message needs is looked at.
+func TestAMessageOfNothingNeedsNoMemory(t *testing.T) {
+	a, b := newPair(t, usual)
+	_, err := b.qp.PostRecv([]verbs.RecvWR{{SGL: []verbs.SGE{{Addr: 1, Length: 8, LKey: b.mr.LKey() + 1}}}})
+	require.NoError(t, err)
+	_, err = a.qp.PostSend([]verbs.SendWR{{Opcode: verbs.OpSend}})
+	require.NoError(t, err)
+	require.Equal(t, verbs.WCSuccess, poll(t, b.recv, 1)[0].Status)
+}
