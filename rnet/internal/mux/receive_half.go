@@ -25,9 +25,9 @@ type receiveHalf struct {
 	err     error  // after the queue: io.EOF or a reset
 	dst     []byte // the buffer of the Read that waits; see takeBack
 	dstLen  int    // bytes in it
-	dstBits uint8  // control frames that are due for these
-	taking  int    // how much the Read takes that copies without the lock; see take
+	taking  int32  // how much the Read takes that copies without the lock, at most a window; see take
 	counted int32  // unread bytes that count in the session window
+	dstBits uint8  // control frames that are due for dst
 	waiting bool   // a Read waits for data, or did: deliver alone clears it
 	dropped bool   // closed: nobody will read any more
 	eager   bool   // the peer wants to know of all that is read
@@ -258,7 +258,7 @@ func (r *receiveHalf) take(p []byte) (n int) {
 		k := r.queue.head
 		src := k.Unread()
 		if k.inRing {
-			k.busy, r.taking = true, len(p)-n
+			k.busy, r.taking = true, int32(min(len(p)-n, MaxWindow))
 			r.mu.Unlock()
 			m := copy(p[n:], src)
 			r.mu.Lock()
@@ -428,7 +428,7 @@ func (r *receiveHalf) drop() (read uint64, unread bool) {
 	var freed []ring.Token
 	for k := r.queue.head; k != nil; k = r.queue.head {
 		if k.busy {
-			unread = unread || k.longerThan(r.taking)
+			unread = unread || k.longerThan(int(r.taking))
 			break // a reader is at it, and drops the rest when it is done
 		}
 		r.queue.pop()
