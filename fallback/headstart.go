@@ -16,6 +16,7 @@ var ErrTooSlow = errors.New("fallback: not set up in time")
 type HeadStart struct {
 	time  time.Duration
 	first time.Duration // of it, until GoOn is asked for the first time
+	end   time.Time     // over by then in any case; zero: no such time
 	timer *time.Timer
 	left  int // how often it may go on
 
@@ -39,11 +40,22 @@ func (h *HeadStart) Spend(d time.Duration) {
 	}
 }
 
+// EndBy bounds the head start, whatever there is to wait for. It comes before the first call of Over.
+func (h *HeadStart) EndBy(end time.Time) { h.end = end }
+
+// within returns d, or how long it is until the end if that is less.
+func (h *HeadStart) within(d time.Duration) time.Duration {
+	if h.end.IsZero() {
+		return d
+	}
+	return min(d, time.Until(h.end))
+}
+
 // Over is sent to when it is time to ask GoOn. The head start begins with the
 // first call: a dial that finds nothing to wait for needs no timer.
 func (h *HeadStart) Over() <-chan time.Time {
 	if h.timer == nil {
-		h.timer = time.NewTimer(h.first)
+		h.timer = time.NewTimer(h.within(h.first))
 	}
 	return h.timer.C
 }
@@ -51,13 +63,14 @@ func (h *HeadStart) Over() <-chan time.Time {
 // GoOn reports whether the head start goes on, after Over was received from.
 // busy says that there is something to wait for.
 func (h *HeadStart) GoOn(busy bool) bool {
-	if h.time <= 0 || h.left <= 0 || !busy {
+	again := h.within(h.time)
+	if again <= 0 || h.left <= 0 || !busy {
 		h.left = 0
 		h.timer.Reset(0) // who asks again is told the same
 		return false
 	}
 	h.left--
-	h.timer.Reset(h.time)
+	h.timer.Reset(again)
 	return true
 }
 

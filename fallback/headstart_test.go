@@ -62,18 +62,25 @@ func TestHeadStartIsLongerWhereThereIsSomethingToWaitFor(t *testing.T) {
 	for name, c := range map[string]struct {
 		start time.Duration
 		busy  int // times that it is
+		end   time.Duration
 		want  time.Duration
 	}{
-		"nothing arrives":  {time.Second, 0, time.Second},
-		"at work at first": {time.Second, 3, 4 * time.Second},
-		"at work for ever": {time.Second, 1000, patienceFactor * time.Second},
-		"none":             {-1, 1000, 0},
+		"nothing arrives":  {time.Second, 0, 0, time.Second},
+		"at work at first": {time.Second, 3, 0, 4 * time.Second},
+		"at work for ever": {time.Second, 1000, 0, patienceFactor * time.Second},
+		"none":             {-1, 1000, 0, 0},
+		"an end at first":  {time.Second, 1000, time.Second / 2, time.Second / 2},
+		"an end later":     {time.Second, 1000, 5 * time.Second / 2, 5 * time.Second / 2},
+		"a late end":       {time.Second, 1, time.Hour, 2 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				begun := time.Now()
 				h := NewHeadStart(c.start)
 				defer h.Stop()
+				if c.end > 0 {
+					h.EndBy(begun.Add(c.end))
+				}
 				for asked := 0; ; asked++ {
 					<-h.Over()
 					if !h.GoOn(asked < c.busy) {

@@ -211,9 +211,14 @@ func (a *attempt) dial(ctx context.Context) (net.Conn, error) {
 // errNothingYet is why a dial went over TCP that did not look for anything else.
 var errNothingYet = errors.New("rnet: nothing but TCP was there a moment ago")
 
-// headStart is how long an accelerated dial may take before the dial goes on with TCP.
-func (a *attempt) headStart() *fallback.HeadStart {
-	return fallback.NewHeadStart(cmp.Or(a.d.HeadStart, defaultHeadStart))
+// headStart is how long an accelerated dial may take before the dial goes on with TCP: no longer
+// than half of the time that it has.
+func (a *attempt) headStart(ctx context.Context) *fallback.HeadStart {
+	hs := fallback.NewHeadStart(cmp.Or(a.d.HeadStart, defaultHeadStart))
+	if end, ok := ctx.Deadline(); ok {
+		hs.EndBy(time.Now().Add(time.Until(end) / 2))
+	}
+	return hs
 }
 
 // quick opens a stream on a session that lives, if there is one and the time

@@ -104,7 +104,7 @@ func (r *tcpRace) before(ctx context.Context, network, address string, c syscall
 	if ctx.Err() != nil {
 		return r.ended(ctx)
 	}
-	hs := r.a.headStart()
+	hs := r.a.headStart(ctx)
 	defer hs.Stop()
 	var found chan struct{} // closed when we go on
 	o := openOptions{hs: hs, open: r.open, found: func(ps *pendingSession) {

@@ -340,6 +340,25 @@ func TestDialsWaitForAddressesOnAnOldSession(t *testing.T) {
 	require.Zero(t, overTCP.Load(), "of %d dials: %+v", dials, Explain(address))
 }
 
+// Where the listener gives no more addresses for as long as the dial could wait, TCP has its half
+// of the time.
+func TestADialThatWaitsForAnAddressLeavesTimeForTCP(t *testing.T) {
+	leak.Check(t)
+	dialed, accepted := carrier{}.streams(t)
+	goOn := stopPolling(t, accepted.s)
+	address := dialed.RemoteAddr().String()
+	for dialed.s.mux.Len() < dialed.s.mux.Slots() {
+		c, err := Dial("tcp", address)
+		require.NoError(t, err)
+		defer c.Close()
+	}
+	c, err := (&Dialer{HeadStart: hang.Time, Timeout: 2 * time.Second}).Dial("tcp", address)
+	require.NoError(t, err)
+	require.IsType(t, (*net.TCPConn)(nil), c)
+	c.Close()
+	goOn()
+}
+
 // A listener that takes no more requests for now is asked again.
 func TestFullListenerIsAskedAgain(t *testing.T) {
 	for range maxSetUps {

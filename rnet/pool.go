@@ -259,15 +259,10 @@ func (ps *pendingSession) await(ctx context.Context, hs *fallback.HeadStart) err
 		return ps.err
 	default:
 	}
-	var over, half <-chan time.Time
+	var over <-chan time.Time
 	if hs != nil {
 		hs.Spend(time.Since(ps.begun))
 		over = hs.Over()
-		if end, ok := ctx.Deadline(); ok { // the other half is for TCP
-			timer := time.NewTimer(time.Until(end) / 2)
-			defer timer.Stop()
-			half = timer.C
-		}
 	}
 	for ran := uint64(0); ; {
 		select {
@@ -275,9 +270,6 @@ func (ps *pendingSession) await(ctx context.Context, hs *fallback.HeadStart) err
 			return ps.err
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-half:
-			hs.GoOn(false)
-			return ps.late(hs)
 		case <-over:
 		}
 		select {

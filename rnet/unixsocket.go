@@ -128,7 +128,7 @@ func (a *attempt) dialBesideUnix(ctx context.Context) (*Conn, error) {
 	}
 	var o openOptions
 	if a.set.Transport == fallback.Auto {
-		o.hs = a.headStart()
+		o.hs = a.headStart(ctx)
 		defer o.hs.Stop()
 	}
 	c, _, err := pool.open(ctx, a.key(), softcm.UnixSocketAddr, a, o)
