@@ -4,6 +4,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -183,9 +184,12 @@ func (c *Conn) option() error {
 // opError gives err the form that package net gives it.
 func (c *Conn) opError(op string, err error) error {
 	if errno, ok := err.(syscall.Errno); ok {
-		call := op
-		if op != "read" && op != "write" {
+		call := strings.TrimPrefix(op, "raw-")
+		switch op {
+		case "close":
 			call = "shutdown"
+		case "raw-control": // what was written while it ran
+			call = "write"
 		}
 		err = os.NewSyscallError(call, errno)
 	}

@@ -163,3 +163,13 @@ func TestAReadByDescriptorThatWritesWaitsForMore(t *testing.T) {
 	await()
 	require.Equal(t, 2, calls)
 }
+
+func TestErrorsByDescriptorNameTheCallThatFailed(t *testing.T) {
+	c, s := overSoft.streams(t)
+	require.NoError(t, c.CloseWrite())
+	never := func(uintptr) bool { return false }
+	require.ErrorContains(t, rawOf(t, c).Write(never), ": write: broken pipe")
+	require.NoError(t, s.SetLinger(0))
+	require.NoError(t, s.Close())
+	require.ErrorContains(t, rawOf(t, c).Read(never), ": read: connection reset by peer")
+}
