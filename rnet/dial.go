@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/seed-b9b531af/ramjet/fallback"
-	"github.com/seed-b9b531af/ramjet/rcm"
 	"github.com/seed-b9b531af/ramjet/rcm/softcm"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/loop"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/mux"
@@ -367,15 +366,14 @@ func (a *attempt) dialFast(ctx context.Context) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = fallback.Because(fallback.NoDevice, rcm.ErrNoRoute)
 	for i, addr := range addrs {
 		part, cancel := partOf(ctx, len(addrs)-i)
-		var c *Conn
-		c, _, err = pool.open(part, a.key(), addr, a, openOptions{})
+		c, _, failed := pool.open(part, a.key(), addr, a, openOptions{})
 		cancel()
-		if err == nil {
+		if failed == nil {
 			return c, nil
 		}
+		err = worse(err, failed)
 		if ctx.Err() != nil {
 			break // the others would only return the context's error
 		}

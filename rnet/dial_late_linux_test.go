@@ -180,6 +180,17 @@ func TestAddressThatDoesNotAnswerLeavesTimeForTheNext(t *testing.T) {
 	c.Close()
 }
 
+// Of several addresses the dial tells of that at which most was found.
+func TestAnAddressWhereNobodyListensDoesNotHideTheOneThatRefused(t *testing.T) {
+	ln, err := (&ListenConfig{Peers: func(PeerProcess) bool { return false }}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	_, port, err := net.SplitHostPort(ln.Addr().String())
+	require.NoError(t, err)
+	_, err = (&Dialer{Transport: Soft}).Dial("tcp", ":"+port) // at 127.0.0.1, then at ::1
+	require.Equal(t, fallback.PeerDenied, fallback.Classify(err), err)
+}
+
 // A listener that does not answer in time may do so in the next moment: dials take
 // TCP for as long as it has not, and no longer, and do not ask it again.
 func TestTimeoutOfAListenerOnThisHostIsNotRemembered(t *testing.T) {
