@@ -108,7 +108,7 @@ func (d *Dialer) Dial(network, address string) (net.Conn, error) {
 // DialContext connects to the address. ctx bounds the dial, not the
 // connection. Unless a transport is demanded the dial fails only if TCP has, and
 // the error is what package net says then, or a setting cannot be read. Where
-// one is demanded the error wraps a *net.OpError that says why it cannot be
+// one is demanded the error is a *net.OpError that says why it cannot be
 // had: fallback.Classify returns the reason.
 func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	request := loop.DialOf(ctx)
@@ -451,10 +451,6 @@ func fits(network string, ip netip.Addr) bool {
 // opError gives the error of a dial that may not fall back the form of
 // package net.
 func (a *attempt) opError(err error) error {
-	var op *net.OpError
-	if errors.As(err, &op) {
-		return err
-	}
 	return &net.OpError{Op: "dial", Net: a.network, Addr: a.addr(), Err: &transportError{a.set.Transport, err}}
 }
 

@@ -57,8 +57,10 @@ func TestBadAddressesGiveTheErrorsOfPackageNet(t *testing.T) {
 }
 
 func TestForcedTransportTellsWhyAnAddressIsBad(t *testing.T) {
-	d := Dialer{Transport: Soft}
-	for _, address := range []string{"127.0.0.1", "127.0.0.1:no-such-service", "[::1:80"} {
+	d := Dialer{Transport: Soft, Resolver: &net.Resolver{PreferGo: true, Dial: func(_ context.Context, network, _ string) (net.Conn, error) {
+		return nil, &net.OpError{Op: "dial", Net: network, Err: context.Canceled}
+	}}}
+	for _, address := range []string{"127.0.0.1", "127.0.0.1:no-such-service", "[::1:80", "name.example:80"} {
 		_, err := d.Dial("tcp", address)
 		var op *net.OpError
 		require.ErrorAs(t, err, &op, address)
