@@ -259,6 +259,49 @@ func (s *silent) Resolve(_ context.Context, addr netip.AddrPort) (rcm.Route, err
 	return nil, rcm.ErrTimeout
 }
 
+// gated is the fabric of a network whose routes are there when the test lets them be.
+type gated struct {
+	rcm.Fabric
+	open chan struct{}
+}
+
+func (g *gated) Reaches(netip.AddrPort) error { return nil }
+
+func (g *gated) Resolve(ctx context.Context, addr netip.AddrPort) (rcm.Route, error) {
+	<-g.open
+	return g.Fabric.Resolve(ctx, addr)
+}
+
+// A session that comes while TCP connects is no failure to be remembered.
+func TestASessionThatComesWhileTCPConnectsIsForTheNextDial(t *testing.T) {
+	leak.Check(t)
+	network := &gated{fabrics[0].Fabric, make(chan struct{})}
+	usual := fabrics
+	fabrics = []fabric{{fallback.RDMA, network, nil}}
+	defer func() { fabrics = usual }()
+	ln := carrier{}.listen(t)
+	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{ConnectDone: func(string, string, error) {
+		close(network.open)
+		var late []*pendingSession
+		pool.mu.Lock()
+		for _, ps := range pool.sessions {
+			late = append(late, ps)
+		}
+		pool.mu.Unlock()
+		for _, ps := range late {
+			<-ps.ready // ended by setUp
+		}
+	}})
+	c, err := (&Dialer{HeadStart: -1}).DialContext(ctx, "tcp", ln.Addr().String())
+	require.NoError(t, err)
+	defer c.Close()
+	require.IsType(t, (*net.TCPConn)(nil), c)
+	next, err := (&Dialer{HeadStart: hang.Time}).Dial("tcp", ln.Addr().String())
+	require.NoError(t, err)
+	defer next.Close()
+	require.IsType(t, (*Conn)(nil), next)
+}
+
 // raceAt begins a dial that package net has not come to connect.
 func raceAt(t *testing.T, address string, d *Dialer) *tcpRace {
 	t.Helper()

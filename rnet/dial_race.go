@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http/httptrace"
 	"net/netip"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -84,7 +85,11 @@ func (a *attempt) dialRace(ctx context.Context) (net.Conn, error) {
 	if r.err == nil {
 		r.err = err // package net has not come to an address
 	}
-	return a.decide(conn, r.err, err)
+	conn, err = a.decide(conn, r.err, err)
+	if slices.ContainsFunc(r.late, (*pendingSession).there) {
+		negatives.Forget(a.remembered()) // as its set-up has, perhaps before decide
+	}
+	return conn, err
 }
 
 // before is called by package net before it connects to an address.

@@ -376,17 +376,28 @@ func (p *sessionPool) setUp(ctx context.Context, at sessionKey, ps *pendingSessi
 	p.mu.Lock() // for forget, which does not wait
 	ps.s, ps.err = s, err
 	p.mu.Unlock()
-	if err != nil {
+	switch {
+	case err != nil:
 		p.drop(at, ps)
-	} else {
-		negatives.Forget(a.remembered()) // it was slow, and has come all the same
-		if a.d.Dedicated {
-			s.mux.ExpireAfter(mux.IdleTime) // perhaps nobody waits for it any more
-		} else {
-			s.mux.Left()
-		}
+	case a.d.Dedicated:
+		s.mux.ExpireAfter(mux.IdleTime) // perhaps nobody waits for it any more
+	default:
+		s.mux.Left()
 	}
 	close(ps.ready)
+	if err == nil { // it was slow, and has come all the same. Who remembers that looks at ready after it
+		negatives.Forget(a.remembered())
+	}
+}
+
+// there reports whether the session has come about by now.
+func (ps *pendingSession) there() bool {
+	select {
+	case <-ps.ready:
+		return ps.err == nil
+	default:
+		return false
+	}
 }
 
 func (p *sessionPool) drop(at sessionKey, ps *pendingSession) {
