@@ -163,6 +163,26 @@ func TestDialLeavesTimeForTCP(t *testing.T) {
 	require.IsType(t, (*net.TCPConn)(nil), c)
 }
 
+// A dial that ends while it waits for a session does not come to the server over TCP after that.
+func TestADialThatIsCanceledDoesNotConnect(t *testing.T) {
+	leak.Check(t)
+	tcp, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer tcp.Close()
+	ln, err := fabrics[0].Listen(tcp.Addr().(*net.TCPAddr).AddrPort(), rcm.ListenConfig{})
+	require.NoError(t, err)
+	defer ln.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	dialed := hang.Start(t, func() {
+		_, err := (&Dialer{HeadStart: hang.Time}).DialContext(ctx, "tcp", tcp.Addr().String())
+		assert.ErrorIs(t, err, context.Canceled)
+	})
+	hang.Eventually(t, "the dial waits", func() bool { return ln.Stats().Requests > 0 })
+	cancel()
+	dialed()
+	nobodyElse(t, tcp)
+}
+
 // One of several addresses must not use up the time for those after it.
 func TestAddressThatDoesNotAnswerLeavesTimeForTheNext(t *testing.T) {
 	address := namedPort(t, "tcp", "127.0.0.1")

@@ -122,7 +122,11 @@ func (r *tcpRace) before(ctx context.Context, network, address string, c syscall
 		defer close(found)
 	}
 	if err != nil {
-		return r.toTCP(err, ps)
+		err = r.toTCP(err, ps)
+		if err == nil && ctx.Err() != nil {
+			err = r.ended(ctx) // package net would connect all the same
+		}
+		return err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -146,8 +150,8 @@ func (r *tcpRace) toTCP(why error, slow *pendingSession) error {
 	return nil
 }
 
-// ended returns what package net is told where the time for an address was over before we looked
-// there: if no stream was opened at another one, what it would have said itself.
+// ended returns what package net is told where the time for an address is over: if no stream was
+// opened at another one, what it would have said itself.
 func (r *tcpRace) ended(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
