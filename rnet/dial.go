@@ -143,6 +143,7 @@ func (d *Dialer) dial(ctx context.Context, network, address string, p *mux.Polle
 		if c := a.quick(ctx); c != nil {
 			traceConnected(ctx, network, c)
 			decided.Record(fallback.Decision{Addr: address, Transport: c.s.transport, Device: c.s.device})
+			a.log(c.s.transport, c.s.device, fallback.None, 0, nil)
 			return c, nil
 		}
 	}
@@ -354,6 +355,14 @@ func (a *attempt) record(t fallback.Transport, device string, reason fallback.Re
 	decided.Record(fallback.Decision{
 		Addr: a.address, Transport: t, Device: device, Reason: reason, Err: err, Failed: failed, At: a.begun, Took: took,
 	})
+	a.log(t, device, reason, took, err)
+}
+
+// log prints the decision, if it is to be printed: to ask is cheap, and allocates nothing.
+func (a *attempt) log(t fallback.Transport, device string, reason fallback.Reason, took time.Duration, err error) {
+	if !a.set.Log.Enabled(context.Background(), slog.LevelDebug) {
+		return
+	}
 	a.set.Log.Debug("rnet: dial", "network", a.network, "address", a.address, "transport", t, "device", device, "reason", reason, "took", took, "err", err)
 }
 

@@ -1,12 +1,15 @@
 package rnet
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"runtime"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -18,6 +21,18 @@ import (
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/stretchr/testify/require"
 )
+
+func TestEachDialIsLogged(t *testing.T) {
+	var printed bytes.Buffer
+	ln := carrier{}.listen(t)
+	d := Dialer{Logger: slog.New(slog.NewTextHandler(&printed, &slog.HandlerOptions{Level: slog.LevelDebug})), HeadStart: hang.Time}
+	for range 3 { // the first one makes the session
+		c, err := d.Dial("tcp", ln.Addr().String())
+		require.NoError(t, err)
+		defer c.Close()
+	}
+	require.Equal(t, 3, strings.Count(printed.String(), "rnet: dial"), printed.String())
+}
 
 func TestExplainTellsTheNewestDecisionLast(t *testing.T) {
 	const addr = "192.0.2.1:1"
