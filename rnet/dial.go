@@ -353,7 +353,7 @@ func (a *attempt) plain() fallback.Transport {
 func (a *attempt) record(t fallback.Transport, device string, reason fallback.Reason, err error, failed bool) {
 	took := time.Since(a.begun)
 	decided.Record(fallback.Decision{
-		Addr: a.address, Transport: t, Device: device, Reason: reason, Err: err, Failed: failed, At: a.begun, Took: took,
+		Addr: a.address, Transport: t, Device: device, Reason: reason, Err: err, Failed: failed, At: a.begun.Add(took), Took: took,
 	})
 	a.log(t, device, reason, took, err)
 }

@@ -34,6 +34,16 @@ func TestEachDialIsLogged(t *testing.T) {
 	require.Equal(t, 3, strings.Count(printed.String(), "rnet: dial"), printed.String())
 }
 
+func TestADecisionIsOfTheTimeAtWhichItWasMade(t *testing.T) {
+	address := closedAddress(t)
+	begun := time.Now()
+	_, err := Dial("tcp", address)
+	require.Error(t, err)
+	told := Explain(address)
+	last := told[len(told)-1]
+	require.False(t, last.Time.Before(begun.Add(last.Took)), "%v after %v, took %v", last.Time, begun, last.Took)
+}
+
 func TestExplainTellsTheNewestDecisionLast(t *testing.T) {
 	const addr = "192.0.2.1:1"
 	decided.Record(fallback.Decision{Addr: addr, Transport: fallback.TCP, Reason: fallback.NoListener})

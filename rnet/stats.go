@@ -246,7 +246,7 @@ func (l *Listener) readStats() ListenerStats {
 
 // Decision is the result of a dial.
 type Decision struct {
-	Time      time.Time
+	Time      time.Time     // when it was decided; zero if all dials were on a session that lived
 	Transport Transport     // what it got, or was refused
 	Device    string        // that it goes over, with the port where it has several; empty over TCP
 	Reason    string        // why nothing faster, "none" if it is the fastest
