@@ -58,6 +58,7 @@ type Listener struct {
 	tcpRest  *time.Timer           // gives tcpFree back; made when it is first needed; guarded by mu
 	sessions map[*session]struct{} // guarded by mu
 	pushed   uint64                // streams that came; guarded by mu
+	lost     ListenerStats         // what listeners on fabrics had counted that are no more; guarded by mu
 
 	space peeraddr.Space // addresses of the streams' peers
 

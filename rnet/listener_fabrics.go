@@ -226,9 +226,11 @@ func (l *Listener) addFabric(ln rcm.Listener) bool {
 }
 
 func (l *Listener) removeFabric(ln rcm.Listener) {
+	seen := ln.Stats()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.fabrics = slices.DeleteFunc(slices.Clone(l.fabrics), func(one rcm.Listener) bool { return one == ln })
+	l.lost.count(seen)
 }
 
 // onFabrics returns the listeners on fabrics that there are now.

@@ -242,3 +242,21 @@ func TestErrorsOfAClosedListenerAreThoseOfPackageNet(t *testing.T) {
 		require.Equal(t, call(plain), call(ln))
 	}
 }
+
+func TestWhatAListenerCountsOutlivesTheLossOfATransport(t *testing.T) {
+	lc := ListenConfig{Transport: Soft, Peers: func(PeerProcess) bool { return false }}
+	listener, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	ln := listener.(*Listener)
+	defer ln.Close()
+	denied := func() bool {
+		_, err := overSoft.dialer().Dial("tcp", ln.Addr().String())
+		require.Error(t, err)
+		return fallback.Classify(err) == fallback.PeerDenied
+	}
+	require.True(t, denied())
+	require.EqualValues(t, 1, ln.readStats().Denied)
+	require.NoError(t, ln.onFabrics()[0].Close())
+	hang.Eventually(t, "dials lead to the listener again", denied)
+	require.EqualValues(t, 2, ln.readStats().Denied)
+}

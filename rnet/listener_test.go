@@ -327,8 +327,9 @@ func (f *loser) Listen(netip.AddrPort, rcm.ListenConfig) (rcm.Listener, error) {
 
 type nothing struct{ rcm.Listener }
 
-func (nothing) Addr() netip.AddrPort { return netip.AddrPort{} }
-func (nothing) Close() error         { return nil }
+func (nothing) Addr() netip.AddrPort   { return netip.AddrPort{} }
+func (nothing) Stats() rcm.ListenStats { return rcm.ListenStats{} }
+func (nothing) Close() error           { return nil }
 
 // One that is always lost at once is not opened as fast as that goes.
 func TestListenerThatIsLostAtOnceIsOpenedSeldom(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/seed-b9b531af/ramjet/fallback"
+	"github.com/seed-b9b531af/ramjet/rcm"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/mux"
 	"github.com/seed-b9b531af/ramjet/verbs"
 )
@@ -228,20 +229,27 @@ func (s *session) streamStats(st *mux.Stream) StreamStats {
 
 func (l *Listener) readStats() ListenerStats {
 	l.mu.Lock()
-	st := ListenerStats{Sessions: len(l.sessions), Waiting: l.queued(), Streams: l.pushed}
+	st := l.lost
+	st.Sessions, st.Waiting, st.Streams = len(l.sessions), l.queued(), l.pushed
+	fabrics := slices.Clone(l.fabrics)
 	l.mu.Unlock()
 	if l.atUnixSocket() {
 		st.Unix = l.addr.String()
 	} else {
 		st.Addr = addrPortOf(l.addr)
 	}
-	st.TCP, st.Failed = l.overTCP.Load(), l.failed.Load()
-	for _, f := range l.onFabrics() {
-		seen := f.Stats()
-		st.Denied += seen.Denied
-		st.Failed += seen.Malformed + seen.TimedOut + seen.Overflows
+	st.TCP = l.overTCP.Load()
+	st.Failed += l.failed.Load()
+	for _, f := range fabrics {
+		st.count(f.Stats())
 	}
 	return st
+}
+
+// count adds what a listener on a fabric has seen.
+func (st *ListenerStats) count(seen rcm.ListenStats) {
+	st.Denied += seen.Denied
+	st.Failed += seen.Malformed + seen.TimedOut + seen.Overflows
 }
 
 // Decision is the result of a dial.
