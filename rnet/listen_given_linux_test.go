@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/seed-b9b531af/ramjet/internal/skip"
 	"github.com/stretchr/testify/require"
@@ -295,4 +296,21 @@ func TestAListenerWhoseFileWasHandedOnAcceptsStreams(t *testing.T) {
 		dialed.Close()
 		accepted.Close()
 	}
+}
+
+// The deadline that a listener had is no more, as it is not for Accept.
+func TestAGivenListenerWithADeadlineResetsTCPAllTheSame(t *testing.T) {
+	tcp, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, tcp.(*net.TCPListener).SetDeadline(time.Unix(1, 0)))
+	ln, err := (&ListenConfig{Transport: Soft}).NewListener(tcp)
+	require.NoError(t, err)
+	defer ln.Close()
+	c, err := net.Dial("tcp", ln.Addr().String())
+	if err == nil { // otherwise it was reset before that
+		defer c.Close()
+		require.NoError(t, c.SetDeadline(time.Now().Add(hang.Time)))
+		_, err = c.Read(make([]byte, 1))
+	}
+	require.ErrorIs(t, err, syscall.ECONNRESET)
 }

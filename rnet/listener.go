@@ -88,6 +88,7 @@ func (l *Listener) acceptFrom(tcp tcpListener) {
 
 // resetTCP resets what comes over TCP, until Close.
 func (l *Listener) resetTCP() {
+	l.tcp.SetDeadline(time.Time{}) // of a listener that was given
 	for {
 		conn, err := l.tcp.Accept() // ended by a peer, or Close
 		if err == nil {
