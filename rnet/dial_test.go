@@ -220,6 +220,28 @@ func TestDialedAddressesAreNotRemembered(t *testing.T) {
 	})
 }
 
+// Each Resolver may make something else of an address, and programs make one for each dial.
+func TestDialsInManyWordsOverOneSessionAreNotAllRemembered(t *testing.T) {
+	ln := overSoft.listen(t)
+	overSoft.connect(t, ln) // so that the session stays
+	for range 3 * mostSets {
+		d := overSoft.dialer()
+		d.Resolver = new(net.Resolver)
+		c, err := d.Dial("tcp", ln.Addr().String())
+		require.NoError(t, err)
+		c.Close()
+		s, err := ln.Accept()
+		require.NoError(t, err)
+		s.Close()
+	}
+	kept := 0
+	pool.quickest.Range(func(any, any) bool {
+		kept++
+		return true
+	})
+	require.LessOrEqual(t, kept, mostSets)
+}
+
 func TestLanesSpreadStreamsOverSessions(t *testing.T) {
 	ln := overSoft.listen(t)
 	d := Dialer{Transport: Soft, Lanes: 3}

@@ -57,6 +57,7 @@ type sessionPool struct {
 	// hash one.
 	quickest sync.Map
 	latest   atomic.Pointer[laneSet]
+	kept     atomic.Int32 // sets that have come to quickest since it was empty
 
 	mu       sync.Mutex
 	sessions map[sessionKey]*pendingSession
@@ -304,11 +305,19 @@ func (p *sessionPool) lanes(key poolKey) *laneSet {
 	return set
 }
 
+// mostSets is how many sets are kept, roughly. Then all are dropped: many names may lead to one
+// session, which costs each of them one look into the pool.
+const mostSets = 1024
+
 // keep lets the next dial with the same words find s at once. Only sets with
 // a session are kept: otherwise each address that was ever dialed would be.
 func (p *sessionPool) keep(key poolKey, set *laneSet, lane int, s *session) {
 	set.lanes[lane].Store(s)
 	if v, ok := p.quickest.Load(key); !ok || v != set {
+		if p.kept.Add(1) > mostSets {
+			p.kept.Store(1)
+			p.quickest.Clear()
+		}
 		p.quickest.Store(key, set)
 	}
 	if s.mux.Refused() != nil { // ended may not have seen the set
