@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-b9b531af/ramjet/fallback"
@@ -356,6 +357,26 @@ func TestADialThatWaitsForAnAddressLeavesTimeForTCP(t *testing.T) {
 	require.NoError(t, err)
 	require.IsType(t, (*net.TCPConn)(nil), c)
 	c.Close()
+	goOn()
+}
+
+func TestADialWithoutATimeLimitDoesNotWaitForAnAddressForEver(t *testing.T) {
+	leak.Check(t)
+	dialed, accepted := overSoft.streams(t)
+	goOn := stopPolling(t, accepted.s)
+	address := dialed.RemoteAddr().String()
+	for dialed.s.mux.Len() < dialed.s.mux.Slots() {
+		c, err := overSoft.dialer().Dial("tcp", address)
+		require.NoError(t, err)
+		defer c.Close()
+	}
+	defer func(usual time.Duration) { setUpTime = usual }(setUpTime)
+	setUpTime = 10 * time.Millisecond
+	hang.Start(t, func() {
+		_, err := overSoft.dialer().Dial("tcp", address)
+		assert.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.Equal(t, fallback.Admission, fallback.Classify(err))
+	})()
 	goOn()
 }
 

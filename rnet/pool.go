@@ -369,9 +369,10 @@ func (p *sessionPool) pending(ctx context.Context, at sessionKey, a *attempt) (*
 	return ps, nil
 }
 
-// setUpTime bounds the set-up of a session. It goes on when the dial that
-// started it gives up: others may wait for it.
-const setUpTime = 10 * time.Second
+// setUpTime bounds the set-up of a session, and how long a dial waits for a session that is there
+// to have an address. A set-up goes on when the dial that started it gives up: others may wait
+// for it.
+var setUpTime = 10 * time.Second // less in a test
 
 func (p *sessionPool) setUp(ctx context.Context, at sessionKey, ps *pendingSession, a *attempt, w *way) {
 	ctx, cancel := context.WithTimeout(ctx, setUpTime)

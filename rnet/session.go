@@ -143,6 +143,8 @@ func (s *session) openWhenTold(ctx context.Context, o openOptions) (*Conn, error
 	if !errors.Is(err, mux.ErrNoSlot) {
 		return c, err
 	}
+	ctx, cancel := context.WithTimeout(ctx, setUpTime)
+	defer cancel()
 	var over <-chan time.Time
 	if o.hs != nil {
 		over = o.hs.Over()
@@ -157,7 +159,7 @@ func (s *session) openWhenTold(ctx context.Context, o openOptions) (*Conn, error
 			// ended by the owner of the poll lock: addresses, or the end of a stream;
 			// or the end of the session
 		case <-ctx.Done():
-			return nil, fmt.Errorf("%w: %w", err, ctx.Err())
+			return nil, fallback.Because(fallback.Admission, fmt.Errorf("%w: %w", err, ctx.Err()))
 		case <-over:
 			if !o.hs.GoOn(true) { // the listener lives
 				return nil, fallback.Because(fallback.Admission, fmt.Errorf("%w: %w", o.hs.Err(), err))
