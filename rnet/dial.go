@@ -423,7 +423,7 @@ func (a *attempt) resolve(ctx context.Context) ([]netip.AddrPort, error) {
 	if host == "" { // the local host, as in package net
 		return a.fitting([]netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}, uint16(port))
 	}
-	ips, err := resolver.LookupNetIP(ctx, "ip"+a.network[len("tcp"):], host)
+	ips, err := resolver.LookupNetIP(hideLookUp(ctx), "ip"+a.network[len("tcp"):], host)
 	if err != nil {
 		return nil, err
 	}

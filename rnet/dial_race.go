@@ -289,6 +289,19 @@ func (c untraced) Value(key any) any {
 	return v
 }
 
+// hideLookUp returns ctx with a trace that is not told of connections, for the look-up of a name,
+// as package net has it: a resolver connects to servers of names.
+func hideLookUp(ctx context.Context) context.Context {
+	trace := httptrace.ContextClientTrace(ctx)
+	if trace == nil {
+		return ctx
+	}
+	return httptrace.WithClientTrace(untraced{ctx}, &httptrace.ClientTrace{
+		DNSStart: trace.DNSStart, DNSDone: trace.DNSDone,
+		ConnectStart: func(string, string) {}, // in the place of that of ctx
+	})
+}
+
 // hideTaken returns ctx with a trace that is told of the address at which a stream was
 // opened as of a connection that was made, and of others that are given up for its sake
 // as of a dial that was canceled.

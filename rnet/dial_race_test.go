@@ -206,6 +206,17 @@ func TestTraceIsToldOfConnectionsAsByPackageNet(t *testing.T) {
 	_, err = new(Dialer).DialContext(got.traced(t.Context()), "tcp", nobody)
 	require.Error(t, err)
 	require.Equal(t, want.list, got.list)
+
+	var asked atomic.Bool
+	resolver := &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		asked.Store(true)
+		return new(net.Dialer).DialContext(ctx, "tcp", nobody)
+	}}
+	var look calls
+	_, err = (&Dialer{Transport: Soft, Resolver: resolver}).DialContext(look.traced(t.Context()), "tcp", "name.example:1")
+	require.Error(t, err)
+	require.True(t, asked.Load())
+	require.Empty(t, look.list, "the server of names is nothing that was dialed")
 }
 
 // Each of the dials needs a session of its own, on both sides. None goes without
