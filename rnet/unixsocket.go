@@ -3,6 +3,7 @@ package rnet
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"net"
 	"syscall"
 	"time"
@@ -108,6 +109,9 @@ func (a *attempt) dialBesideUnix(ctx context.Context) (*Conn, error) {
 	var err error
 	if a.socket, err = softcm.UnixSocketAt(a.network, a.address); err == nil {
 		err = a.socket.MayConnect()
+	}
+	if errors.Is(err, fs.ErrPermission) {
+		return nil, fallback.Because(fallback.Permission, err)
 	}
 	if err != nil {
 		return nil, fallback.Because(fallback.NoListener, err)

@@ -347,7 +347,7 @@ func TestPermissionOfThePathIsAskedAtEachDial(t *testing.T) {
 	require.Contains(t, asUser(Soft), "peer-denied")
 	require.NoError(t, os.Chmod(path, 0o600))
 	require.Contains(t, asUser(Auto), "permission denied")
-	require.Contains(t, asUser(Soft), "permission denied")
+	require.Contains(t, asUser(Soft), "permission denied [permission]")
 	require.NoError(t, os.Chmod(path, 0o666))
 	require.NoError(t, os.Chmod(filepath.Dir(path), 0o700))
 	require.Contains(t, asUser(Auto), "permission denied")
