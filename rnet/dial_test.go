@@ -312,6 +312,28 @@ func greeted(t *testing.T, d *Dialer, ln net.Listener) bool {
 
 // However busy the machine is, a dial with the head start that dials have comes to its
 // server once, and nothing but the end of that head start lets it go over TCP.
+func TestALaneThatIsFullHidesNoOther(t *testing.T) {
+	ln := overSoft.listen(t)
+	d := Dialer{Transport: Soft, Lanes: 2, Limits: Limits{Streams: 1}}
+	dial := func() *Conn {
+		c, err := d.Dial("tcp", ln.Addr().String())
+		require.NoError(t, err)
+		s, err := ln.Accept()
+		require.NoError(t, err)
+		t.Cleanup(func() { s.Close() })
+		require.IsType(t, (*Conn)(nil), c)
+		return c.(*Conn)
+	}
+	first, second := dial(), dial()
+	defer first.Close()
+	require.NotEqual(t, first.s, second.s)
+	for range 4 {
+		require.NoError(t, second.Close())
+		second = dial()
+	}
+	second.Close()
+}
+
 func TestDialsWithTheUsualHeadStartReachTheirServerOnce(t *testing.T) {
 	leak.Check(t)
 	plain, err := net.Listen("tcp", "127.0.0.1:0")

@@ -179,7 +179,7 @@ func (set *laneSet) open() *Conn {
 	}
 	c, err := s.open()
 	if err != nil {
-		if !errors.Is(err, mux.ErrNoSlot) {
+		if errors.Is(err, net.ErrClosed) {
 			set.lanes[lane].CompareAndSwap(s, nil)
 		}
 		return nil
@@ -202,6 +202,7 @@ func (p *sessionPool) open(ctx context.Context, key poolKey, addr netip.AddrPort
 	lane := set.vacant()
 	at := sessionKey{addr: addr, transport: key.transport, device: key.device, dir: key.dir, allow: key.allow, session: key.session, lane: lane, poller: key.poller, socket: key.socket}
 	var before error // from the listener that went away, if it was known for one
+	full := 0        // how many lanes had no room
 	for try := 0; ; try++ {
 		ps, err := p.pending(ctx, at, a)
 		if err != nil {
@@ -229,6 +230,12 @@ func (p *sessionPool) open(ctx context.Context, key poolKey, addr netip.AddrPort
 			return c, nil, nil
 		case err == nil:
 			return c, nil, nil
+		case errors.Is(err, syscall.EAGAIN) && full < key.lanes-1:
+			full++
+			lane = (lane + 1) % key.lanes
+			at.lane = lane
+			try-- // the listener is there
+			continue
 		case !errors.Is(err, net.ErrClosed):
 			return nil, nil, err
 		case try == maxTries:
