@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -114,8 +115,27 @@ func part(name string) *exec.Cmd {
 
 const wrongNumber = 3 // the exit status of a process that has not got the number
 
+// makeThreads has the runtime make more threads than it will need: one that it made later could get the
+// number, and keep it.
+func makeThreads() {
+	const threads = 16
+	var all sync.WaitGroup
+	all.Add(threads)
+	var over sync.WaitGroup
+	for range threads {
+		over.Go(func() {
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			all.Done()
+			all.Wait() // ended by the last of them, each on a thread of its own
+		})
+	}
+	over.Wait()
+}
+
 // reuse has a process leave a node open when it ends, and then another one run with its number.
 func reuse(next string) error {
+	makeThreads()
 	if err := setLastPID(20000); err != nil {
 		return err
 	}
