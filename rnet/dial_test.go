@@ -310,8 +310,6 @@ func greeted(t *testing.T, d *Dialer, ln net.Listener) bool {
 	return stream
 }
 
-// However busy the machine is, a dial with the head start that dials have comes to its
-// server once, and nothing but the end of that head start lets it go over TCP.
 func TestALaneThatIsFullHidesNoOther(t *testing.T) {
 	ln := overSoft.listen(t)
 	d := Dialer{Transport: Soft, Lanes: 2, Limits: Limits{Streams: 1}}
@@ -334,6 +332,8 @@ func TestALaneThatIsFullHidesNoOther(t *testing.T) {
 	second.Close()
 }
 
+// However busy the machine is, a dial with the head start that dials have comes to its
+// server once, and nothing but the end of that head start lets it go over TCP.
 func TestDialsWithTheUsualHeadStartReachTheirServerOnce(t *testing.T) {
 	leak.Check(t)
 	plain, err := net.Listen("tcp", "127.0.0.1:0")
