@@ -193,12 +193,15 @@ func (r *receiveHalf) read(p []byte) (int, error) {
 }
 
 // takeBack takes the buffer back that read has lent to deliver, and returns how many bytes are in it. It
-// gives up the poll lock if the caller owns it: nobody else delivers as long as it does.
+// gives up the poll lock if the caller owns it: nobody else delivers, or ends the stream, as long as it does.
 func (r *receiveHalf) takeBack(owns bool) int {
 	if !owns {
 		r.mu.Lock()
 	}
 	n, bits := r.dstLen, r.dstBits
+	if r.err != nil {
+		bits &^= ctlWindow // see settle
+	}
 	r.dst, r.dstLen, r.dstBits = nil, 0, 0
 	if owns {
 		r.st.m.pollLock.Leave()

@@ -393,7 +393,6 @@ func (st *Stream) noMoreComes() {
 	if st.recv.err == nil {
 		st.recv.err = io.EOF
 	}
-	st.recv.dstBits &^= ctlWindow // see settle
 	st.recv.mu.Unlock()
 	st.recv.wake()
 	st.noteEnd(io.EOF)
