@@ -57,7 +57,7 @@ type sessionPool struct {
 	// hash one.
 	quickest sync.Map
 	latest   atomic.Pointer[laneSet]
-	kept     atomic.Int32 // sets that have come to quickest since it was empty
+	kept     atomic.Int32 // sets that have come to quickest since all were dropped
 
 	mu       sync.Mutex
 	sessions map[sessionKey]*pendingSession
@@ -312,8 +312,8 @@ func (p *sessionPool) lanes(key poolKey) *laneSet {
 	return set
 }
 
-// mostSets is how many sets are kept, roughly. Then all are dropped: many names may lead to one
-// session, which costs each of them one look into the pool.
+// mostSets is roughly how many sets are kept: many names may lead to one session. Then all are
+// dropped, and the next dial of each looks for its session under the lock.
 const mostSets = 1024
 
 // keep lets the next dial with the same words find s at once. Only sets with

@@ -133,7 +133,7 @@ func (s *session) open() (*Conn, error) {
 }
 
 // openWhenTold is open, but waits where the listening side has to give an
-// address first.
+// address first, for setUpTime at most.
 func (s *session) openWhenTold(ctx context.Context, o openOptions) (*Conn, error) {
 	open := s.open
 	if o.open != nil {

@@ -61,12 +61,13 @@ func keep(r *receiveHalf, payload []byte) *Chunk {
 	return k
 }
 
-// MoveOut copies what is unread of the chunk to ordinary memory, see link.Holder. If its reader is at it,
-// that one does so when it is done.
+// MoveOut copies what is unread of the chunk to ordinary memory, see link.Holder. If a reader copies from it,
+// the reader moves the rest when it is done.
 func (k *Chunk) MoveOut() bool {
 	k.half.mu.Lock()
 	defer k.half.mu.Unlock()
-	if k.leave = k.busy; !k.inRing || k.busy {
+	k.leave = k.busy
+	if !k.inRing || k.busy {
 		return false
 	}
 	other := NewChunk(len(k.Unread())) // its memory comes from a pool

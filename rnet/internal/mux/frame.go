@@ -149,7 +149,7 @@ func (m *Mux) streamFrame(h link.Header, payload []byte) error {
 		}
 	case FrameBlocked:
 		if st != nil {
-			st.recv.blocked() // before the window is told: see receiverShare.starving
+			st.recv.blocked() // first: see receiverShare.starving
 		}
 		m.share.settle(0)
 		m.out.say(sayShare)

@@ -127,8 +127,9 @@ type receiverShare struct {
 	freed       atomic.Uint64 // read, or thrown away
 	told        atomic.Uint64 // position that the peer was last told; written under the send lock
 
-	// Streams for which the peer lacks session window, while a Peek waits for more of them than there is. They
-	// are not read before that comes, so the peer is told of all that is read of others.
+	// starving counts the streams for which the peer lacks session window while a Peek waits for more than there
+	// is. Nothing of them is read before that comes, so the peer is told of all that is read of others. A stream is
+	// counted before the peer is told for it: what is freed later is told because of the count.
 	starving atomic.Int32
 }
 
