@@ -53,7 +53,7 @@ func (b *Buffer) Bytes() []byte { return b.mr.Bytes() }
 func (b *Buffer) Sent() Mark { return b.sent }
 
 // Discard frees the memory when the device has read what was sent of it, at a later call of the link if that
-// is not yet so: KeepAlive at the latest. No lock is held.
+// is not yet so: Tidy at the latest. No lock is held.
 func (b *Buffer) Discard() {
 	l := b.link
 	l.sendMu.Lock()

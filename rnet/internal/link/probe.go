@@ -88,15 +88,19 @@ func (l *Link) probeAgain() {
 // KeepAlivePeriod is how often KeepAlive is to be called.
 const KeepAlivePeriod = 15 * time.Second
 
-// KeepAlive finds out whether the peer can be reached, gives the peer's ring less
-// memory if little was sent, and frees what was discarded. A device that repeats what
+// Tidy gives the peer's ring less memory if little was sent, and frees what was discarded.
+func (l *Link) Tidy() {
+	l.trim()
+	l.freeBuffers()
+}
+
+// KeepAlive finds out whether the peer can be reached, and calls Tidy. A device that repeats what
 // is not acknowledged fails the QP by itself; TCP, below iWARP, does so only after a
 // quarter of an hour. So a link has failed on which a probe has been under way for a
 // whole period in which nothing else came either. Where there are no probes it returns
 // true: any frame will do.
 func (l *Link) KeepAlive() (wantsFrame bool, err error) {
-	l.trim()
-	l.freeBuffers()
+	l.Tidy()
 	if !l.has.probes {
 		return true, nil
 	}

@@ -75,6 +75,7 @@ func (m *Mux) onLoopEvent() bool {
 // keepAlive is called by the engine every link.KeepAlivePeriod.
 func (m *Mux) keepAlive() {
 	if m.onLoop() && !m.loop.cold.Load() {
+		m.link.Tidy()
 		return // something comes, or may have and a handler keeps the loop from it
 	}
 	wantsFrame, err := m.link.KeepAlive()
