@@ -78,6 +78,19 @@ func TestAPeekBeyondTheSessionWindowFails(t *testing.T) {
 	require.ErrorIs(t, err, bufio.ErrBufferFull)
 }
 
+// lacksShare returns when the peer has said that it has neither session window nor what is free for a stream, and how
+// much of that is unread.
+func lacksShare(t *testing.T, accepted *end, s *Stream) (unread int) {
+	hang.Eventually(t, "the peer lacks session window", func() bool {
+		accepted.pollLock.Look()
+		s.recv.mu.Lock()
+		defer s.recv.mu.Unlock()
+		unread = s.recv.flow.Buffered()
+		return s.recv.eager
+	})
+	return unread
+}
+
 // The peer has used up the session window, part of it for a stream that is read then, all of it but less
 // than is told without being asked for.
 func TestAPeekGetsTheSessionWindowThatOtherStreamsGiveBack(t *testing.T) {
@@ -87,14 +100,7 @@ func TestAPeekGetsTheSessionWindowThatOtherStreamsGiveBack(t *testing.T) {
 	const size = MinSessionWindow / 8
 	require.NoError(t, writeAll(other, size))
 	written := hang.Start(t, func() { assert.NoError(t, writeAll(c, MinSessionWindow)) })
-	unread := 0
-	hang.Eventually(t, "the peer lacks session window", func() bool {
-		accepted.pollLock.Look()
-		s.recv.mu.Lock()
-		defer s.recv.mu.Unlock()
-		unread = s.recv.flow.Buffered()
-		return s.recv.eager
-	})
+	unread := lacksShare(t, accepted, s)
 	peeked := hang.Start(t, func() {
 		_, err := s.Peek(unread + 1)
 		assert.NoError(t, err)
@@ -105,6 +111,43 @@ func TestAPeekGetsTheSessionWindowThatOtherStreamsGiveBack(t *testing.T) {
 	require.Zero(t, accepted.share.starving.Load())
 	require.NoError(t, readAll(s, MinSessionWindow))
 	written()
+}
+
+// Others hold all of the session window. What a stream may hold besides comes to a Peek that waits for it, though
+// little of what was before it was read.
+func TestAPeekGetsTheMinimumOfItsStream(t *testing.T) {
+	const size, read, more = StreamMinimum, StreamMinimum / 4, StreamMinimum / 8
+	for name, peekFirst := range map[string]bool{"the peer is told at once": true, "the peer waits already": false} {
+		t.Run(name, func(t *testing.T) {
+			dialed, accepted := carrier{sessionWindow: MinSessionWindow}.pair(t)
+			hog, farHog := open(t, dialed, accepted)
+			hogged := hang.Start(t, func() { assert.NoError(t, writeAll(hog, 2*MinSessionWindow)) })
+			lacksShare(t, accepted, farHog)
+			c, s := open(t, dialed, accepted)
+			require.NoError(t, writeAll(c, size))
+			require.NoError(t, readAll(s, read))
+			peek := func() (await func()) {
+				return hang.Start(t, func() {
+					_, err := s.Peek(size - read + more)
+					assert.NoError(t, err)
+				})
+			}
+			var peeked func()
+			if peekFirst {
+				peeked = peek()
+				hang.Eventually(t, "a Peek that waits", func() bool { return !s.recv.wait.Idle() })
+			}
+			written := hang.Start(t, func() { assert.NoError(t, writeAll(c, more)) })
+			if !peekFirst {
+				lacksShare(t, accepted, s)
+				peeked = peek()
+			}
+			peeked()
+			written()
+			require.NoError(t, readAll(farHog, 2*MinSessionWindow))
+			hogged()
+		})
+	}
 }
 
 func TestAPeekThatWaitsTellsThePeerOnlyWhatIsNews(t *testing.T) {

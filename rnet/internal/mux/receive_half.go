@@ -331,7 +331,7 @@ func (r *receiveHalf) settle(open bool) (bits uint8) {
 	if r.flow.UpdateDue() {
 		bits |= ctlWindow
 	}
-	if untold := r.flow.Untold(); r.eager && untold > 0 && (untold >= StreamMinimum/2 || r.flow.Buffered() == 0) {
+	if untold := r.flow.Untold(); r.eager && untold > 0 && (untold >= StreamMinimum/2 || r.short || r.flow.Buffered() == 0) {
 		bits |= ctlWindow | ctlShare
 	}
 	return bits

@@ -47,9 +47,9 @@ func (r *receiveHalf) peek(n int, lend bool) ([]byte, error) {
 				bits = ctlShare
 			}
 		}
-		if n > int(r.st.m.cfg.Window)/2 && r.flow.Untold() > 0 {
-			// The peer may have used up its window before so much is here,
-			// because it was not told yet of what was consumed last.
+		if (r.eager || n > int(r.st.m.cfg.Window)/2) && r.flow.Untold() > 0 {
+			// The peer may have used up its window, or the minimum, before so much is
+			// here, because it was not told yet of what was consumed last.
 			bits |= ctlWindow
 		}
 		r.mu.Unlock()
