@@ -50,17 +50,17 @@ func (m *Mux) lookBeforeWrite() {
 	}
 }
 
-// lookBeforeEnd takes in what has arrived, which comes before the io.EOF of CloseRead. If another
-// goroutine has the poll lock it may be about to be woken by what has arrived, or have polled
-// that and not delivered it yet.
-func (m *Mux) lookBeforeEnd() {
+// lookAnyway takes in what has arrived, and settles what the session window gets back. If another
+// goroutine has the poll lock it may be about to be woken by what has arrived, have polled that and not
+// delivered it yet, or sleep.
+func (m *Mux) lookAnyway() {
 	if !m.pollLock.Look() && !m.onLoop() {
-		m.pollLock.LookSoon(endLook)
+		m.pollLock.LookSoon(lookTime)
 	}
 }
 
-// endLook bounds the wait for an owner of the poll lock that is kept from going on.
-const endLook = 20 * time.Millisecond
+// lookTime bounds the wait for an owner of the poll lock that is kept from going on.
+const lookTime = 20 * time.Millisecond
 
 // onLoopEvent tells the event loop that serves the session, if one does, of an
 // event.

@@ -53,7 +53,7 @@ func (m *Mux) poll() int {
 	} else {
 		b = m.link.Poll()
 	}
-	if b.Completions > 0 {
+	if b.Completions > 0 || m.share.freedAtOnce > 0 && m.share.starving.Load() > 0 {
 		if m.share.settle(m.share.size / 8) {
 			m.out.say(sayShare)
 		}

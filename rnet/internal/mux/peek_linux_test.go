@@ -3,9 +3,11 @@ package mux
 import (
 	"bufio"
 	"io"
+	"os"
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -148,6 +150,62 @@ func TestAPeekGetsTheMinimumOfItsStream(t *testing.T) {
 			hogged()
 		})
 	}
+}
+
+// What others read on arrival is given back later, perhaps when nothing comes any more and the owner of the poll
+// lock sleeps: it comes to a Peek that needs it then.
+func TestAPeekGetsTheSessionWindowThatWasReadOnArrival(t *testing.T) {
+	began := time.Now()
+	dialed, accepted := carrier{sessionWindow: MinSessionWindow}.pair(t)
+	hog, farHog := open(t, dialed, accepted)
+	other, farOther := open(t, dialed, accepted)
+	c, s := open(t, dialed, accepted)
+	write := func(st *Stream, n int) {
+		_, err := st.Write(make([]byte, n))
+		require.NoError(t, err)
+	}
+	read := func(st *Stream, n int) {
+		_, err := io.ReadFull(st, make([]byte, n))
+		require.NoError(t, err)
+	}
+	write(hog, MinSessionWindow)
+	write(c, StreamMinimum)
+	gaveUp := hang.Start(t, func() {
+		_, err := c.Write(make([]byte, 1))
+		assert.ErrorIs(t, err, os.ErrDeadlineExceeded)
+	})
+	lacksShare(t, accepted, s)
+	require.NoError(t, c.SetWriteDeadline(time.Unix(1, 0)))
+	gaveUp()
+	require.NoError(t, c.SetWriteDeadline(time.Time{}))
+	const atOnce = MinSessionWindow/8 - 1 // less than is given back at once
+	read(farHog, atOnce+1)
+	read(s, StreamMinimum/2) // tells the peer of both
+	arrived := hang.Start(t, func() { read(farOther, atOnce) })
+	hang.Eventually(t, "a Read that waits", func() bool { return !farOther.recv.wait.Idle() })
+	write(other, atOnce)
+	arrived()
+	written := hang.Start(t, func() { write(c, link.MinPiece) })
+	hang.Eventually(t, "the rest of the minimum", func() bool {
+		accepted.pollLock.Look()
+		s.recv.mu.Lock()
+		defer s.recv.mu.Unlock()
+		return s.recv.flow.Buffered() == StreamMinimum
+	})
+	slept := accepted.pollLock.Wakeups.Load()
+	waits := hang.Start(t, func() { farOther.Read(make([]byte, 1)) })
+	hang.Eventually(t, "a Read that sleeps", func() bool {
+		return farOther.recv.wait.Parked() || accepted.pollLock.Wakeups.Load() > slept
+	})
+	frames, pings := accepted.Link().Stats().Frames, time.Since(began) > link.KeepAlivePeriod/2 // of this machine, which stood still
+	_, err := s.Peek(StreamMinimum + 1)
+	require.NoError(t, err)
+	if !pings {
+		require.Equal(t, frames+1, accepted.Link().Stats().Frames, "a ping gave it back")
+	}
+	written()
+	require.NoError(t, farOther.Close(-1))
+	waits()
 }
 
 func TestAPeekThatWaitsTellsThePeerOnlyWhatIsNews(t *testing.T) {

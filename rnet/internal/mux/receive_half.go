@@ -223,7 +223,7 @@ func (r *receiveHalf) lookIfShut(n int) {
 	enough := r.flow.Buffered() >= n
 	r.mu.Unlock()
 	if !enough {
-		r.st.m.lookBeforeEnd()
+		r.st.m.lookAnyway() // comes before the io.EOF of CloseRead
 	}
 }
 

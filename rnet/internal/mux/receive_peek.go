@@ -43,9 +43,10 @@ func (r *receiveHalf) peek(n int, lend bool) ([]byte, error) {
 		bits, short := uint8(0), r.queue.head != nil
 		if short {
 			r.note(&r.short, true)
-			if r.eager {
-				bits = ctlShare
-			}
+		}
+		starves := short && r.eager
+		if starves {
+			bits = ctlShare
 		}
 		if (r.eager || n > int(r.st.m.cfg.Window)/2) && r.flow.Untold() > 0 {
 			// The peer may have used up its window, or the minimum, before so much is
@@ -54,6 +55,9 @@ func (r *receiveHalf) peek(n int, lend bool) ([]byte, error) {
 		}
 		r.mu.Unlock()
 		r.st.control(bits)
+		if starves {
+			r.st.m.lookAnyway() // gives back what others have read on arrival
+		}
 		if r.readable() == nil {
 			r.st.m.pollLock.Wait(&r.wait) // ended by data, FIN, reset, deadline, close, peer death
 		}
