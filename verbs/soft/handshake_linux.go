@@ -220,11 +220,11 @@ func (p *pairing) join(conn *samehost.Conn, peer Peer, h protocol.Hello, fds []i
 		l.by = p.by
 		err = answer()
 	}
-	if err == nil && p.q.attach(l, p, func(o *outbound) {
+	if err == nil && !p.attach(l, func(o *outbound) {
 		o.open(protocol.ViewOf(mapping, h.Geometry), h, wakeFD)
 		o.mapping = mapping
 		l.in, l.seg = p.q.in, p.q.in.seg.retain()
-	}) == nil {
+	}) {
 		err = errOver
 	}
 	if err != nil {

@@ -442,13 +442,6 @@ func TestAPeerIsNotAskedForEver(t *testing.T) {
 	require.Equal(t, verbs.WCRemAccessErr, wcs[0].Status)
 }
 
-// Only a peer of this process, and not one that has almost become one, knows all keys.
-func TestAPeerThatWasNotJoinedIsNotLocal(t *testing.T) {
-	v, other := newVictim(t, false), newVictim(t, false) // neither waits to be paired
-	v.q.joinSegment(other.q, nil, &localLink{peer: other.q})
-	require.False(t, other.q.in.grants.local)
-}
-
 // Wherever a descriptor leads, little memory is taken for it.
 func TestADescriptorThatLeadsFarCostsLittleMemory(t *testing.T) {
 	v := newVictim(t, false)

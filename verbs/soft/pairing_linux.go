@@ -139,9 +139,9 @@ func (p *pairing) joinLocal(d *device) {
 	if other == p.q {
 		a.twin = a
 	}
-	p.q.joinSegment(other, theirs, a)
+	ours.joinSegment(theirs, a)
 	if other != p.q {
-		other.joinSegment(p.q, ours, b)
+		theirs.joinSegment(ours, b)
 	}
 	localPairing.Unlock()
 	for _, q := range []*qp{p.q, other} {
@@ -154,24 +154,23 @@ func (p *pairing) joinLocal(d *device) {
 	}
 }
 
-// joinSegment makes the segment of other, of the same process, the one that q
-// writes into. other waited as p.
-func (q *qp) joinSegment(other *qp, p *pairing, l *localLink) {
-	in, wakeFD, err := other.lendSegment(p, l.twin)
+// joinSegment makes the segment of the QP of theirs, of the same process, the one that p's writes into.
+func (p *pairing) joinSegment(theirs *pairing, l *localLink) {
+	other := theirs.q
+	in, wakeFD, err := other.lendSegment(theirs, l.twin)
 	switch {
 	case err == errOver:
 		return
 	case err != nil:
-		q.fail(failure{})
+		p.q.fail(failure{})
 		return
 	}
 	h := protocol.Hello{Flags: other.helloFlags()}
-	done := q.attach(l, nil, func(o *outbound) {
+	if !p.attach(l, func(o *outbound) {
 		o.open(in.seg.View, h, wakeFD)
 		o.seg, o.in = in.seg, in
 		in.grants.toLocal()
-	})
-	if done == nil {
+	}) {
 		in.seg.release()
 		sys.CloseFDs(wakeFD)
 		return
@@ -179,7 +178,7 @@ func (q *qp) joinSegment(other *qp, p *pairing, l *localLink) {
 	if ch := other.recvCQ.ch; ch != nil {
 		ch.peerHas(in)
 	}
-	done.stop()
+	p.stop()
 }
 
 // lendSegment returns what a peer of this process writes into, with a reference to its segment, and
@@ -201,22 +200,21 @@ func (q *qp) lendSegment(p *pairing, l link) (in *inbound, wakeFD int, err error
 	return q.in, wakeFD, nil
 }
 
-// attach gives the QP its peer, if it still waits for it (for p, if that is
-// set). It returns the pairing that has come to its end, or nil.
-func (q *qp) attach(l link, p *pairing, open func(*outbound)) *pairing {
+// attach gives the QP its peer, and reports whether it still waited for that.
+func (p *pairing) attach(l link, open func(*outbound)) bool {
+	q := p.q
 	q.sendMu.Lock()
 	defer q.sendMu.Unlock()
-	if q.pairing == nil || (p != nil && q.pairing != p) {
-		return nil
+	if q.pairing != p {
+		return false
 	}
-	done := q.pairing
 	q.pairing = nil
 	open(&q.out)
 	q.out.atPoll = q.out.atPoll && q.atPoll
 	q.cpus.set(&q.in.seg.Header.CPU, &q.out.Header.CPU)
 	q.link = l
 	q.open = q.mayRun()
-	return done
+	return true
 }
 
 // waitsFor returns the pairing if the QP waits to be paired with peer, nil if not.

@@ -57,14 +57,19 @@ func TestAFormerPeerInThisProcessIsNotJoined(t *testing.T) {
 		one.q.pairing = p
 		return p
 	}
-	wait(v, other)
-	theirs := wait(other, v)
+	ours, theirs := wait(v, other), wait(other, v)
 	require.NoError(t, other.q.reset())
-	v.q.joinSegment(other.q, theirs, &localLink{peer: other.q})
+	ours.joinSegment(theirs, &localLink{peer: other.q})
 	fd, err := other.ch.wakeSocket(other.q.in)
 	require.NoError(t, err)
 	sys.CloseFDs(fd)
 	require.NotNil(t, v.q.pairing, "it waits for the peer to come again")
+
+	theirs = wait(other, v)
+	wait(v, newVictim(t, false))
+	ours.joinSegment(theirs, &localLink{peer: other.q})
+	require.Nil(t, v.q.link, "it waits for another one")
+	require.False(t, other.q.in.grants.local, "a peer of this process knows all keys")
 }
 
 // A QP whose peer is slow to dial looks whether that lives, over a connection that
