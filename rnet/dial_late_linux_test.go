@@ -322,6 +322,39 @@ func TestASessionThatComesWhileTCPConnectsIsForTheNextDial(t *testing.T) {
 	require.IsType(t, (*Conn)(nil), next)
 }
 
+// Nor is it one for those who waited for it under another name.
+func TestASessionThatComesLateIsForAllWhoWaitedForIt(t *testing.T) {
+	leak.Check(t)
+	network := &gated{fabrics[0].Fabric, make(chan struct{})}
+	usual := fabrics
+	fabrics = []fabric{{fallback.RDMA, network, nil}}
+	defer func() { fabrics = usual }()
+	ln := carrier{}.listen(t)
+	dialers := []*Dialer{{HeadStart: -1}, {HeadStart: -1, Resolver: new(net.Resolver)}}
+	dial := func(d *Dialer) net.Conn {
+		c, err := d.Dial("tcp", ln.Addr().String())
+		require.NoError(t, err)
+		t.Cleanup(func() { c.Close() })
+		return c
+	}
+	nameFor := func(d *Dialer) string { return raceAt(t, ln.Addr().String(), d).a.remembered() }
+	for _, d := range dialers {
+		require.IsType(t, (*net.TCPConn)(nil), dial(d))
+		for range 2 { // it takes longer than the test to be over by itself
+			negatives.Remember(nameFor(d), fallback.HandshakeTimeout, time.Now())
+		}
+	}
+	close(network.open)
+	for _, d := range dialers {
+		name := nameFor(d)
+		hang.Eventually(t, "the end of the memory", func() bool {
+			_, remembered := negatives.Recall(name)
+			return !remembered
+		})
+		require.IsType(t, (*Conn)(nil), dial(d))
+	}
+}
+
 // raceAt begins a dial that package net has not come to connect.
 func raceAt(t *testing.T, address string, d *Dialer) *tcpRace {
 	t.Helper()

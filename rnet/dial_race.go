@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/http/httptrace"
 	"net/netip"
-	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -86,8 +85,8 @@ func (a *attempt) dialRace(ctx context.Context) (net.Conn, error) {
 		r.err = err // package net has not come to an address
 	}
 	conn, err = a.decide(conn, r.err, err)
-	if slices.ContainsFunc(r.late, (*pendingSession).there) {
-		negatives.Forget(a.remembered()) // as its set-up has, perhaps before decide
+	for _, ps := range r.late {
+		pool.outdate(a.remembered(), ps)
 	}
 	return conn, err
 }

@@ -84,6 +84,7 @@ type pendingSession struct {
 	ready chan struct{} // closed when s or err is set
 	s     *session
 	err   error
+	names []string // by which dials that were too early for it remember its address; guarded by the pool's mu
 	step  atomic.Pointer[step]
 }
 
@@ -392,6 +393,7 @@ func (p *sessionPool) setUp(ctx context.Context, at sessionKey, ps *pendingSessi
 	s, err := connect(ctx, at.addr, a, w, ps, onEnd)
 	p.mu.Lock() // for forget, which does not wait
 	ps.s, ps.err = s, err
+	names := ps.names
 	p.mu.Unlock()
 	switch {
 	case err != nil:
@@ -402,18 +404,26 @@ func (p *sessionPool) setUp(ctx context.Context, at sessionKey, ps *pendingSessi
 		s.mux.Left()
 	}
 	close(ps.ready)
-	if err == nil { // it was slow, and has come all the same. Who remembers that looks at ready after it
-		negatives.Forget(a.remembered())
+	if err == nil { // it was slow, perhaps, and has come all the same
+		for _, name := range append(names, a.remembered()) {
+			negatives.Forget(name)
+		}
 	}
 }
 
-// there reports whether the session has come about by now.
-func (ps *pendingSession) there() bool {
-	select {
-	case <-ps.ready:
-		return ps.err == nil
-	default:
-		return false
+// outdate lets what is remembered under a name, because ps was not there in time, be forgotten when it is.
+func (p *sessionPool) outdate(name string, ps *pendingSession) {
+	if _, remembered := negatives.Recall(name); !remembered {
+		return
+	}
+	p.mu.Lock()
+	there := ps.s != nil
+	if !there {
+		ps.names = append(ps.names, name)
+	}
+	p.mu.Unlock()
+	if there {
+		negatives.Forget(name)
 	}
 }
 
