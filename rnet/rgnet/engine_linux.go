@@ -9,6 +9,7 @@ import (
 	"math"
 	"net"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -173,7 +174,7 @@ func (b *bridge) start() error {
 		return nil
 	}
 	err := b.enrollWakeSockets(func(ctx context.Context, nc net.Conn) error {
-		results, err := b.eng.Register(gnet.NewNetConnContext(ctx, nc))
+		results, err := b.register(ctx, nc)
 		if err != nil {
 			nc.Close()
 			return err
@@ -202,6 +203,23 @@ func (b *bridge) start() error {
 	return err
 }
 
+// register gives nc to a loop that has no wake socket yet: to one that serves TCP peers already, or
+// else to the one that gnet chooses, which has the fewest connections. Where many peers came at once
+// that would be the same loop again and again.
+func (b *bridge) register(ctx context.Context, nc net.Conn) (<-chan gnet.RegisteredResult, error) {
+	var bare gnet.EventLoop
+	b.tcpConns.Range(func(el, _ any) bool {
+		if el := el.(gnet.EventLoop); !b.hasWakeSocket(el) {
+			bare = el
+		}
+		return bare == nil
+	})
+	if bare != nil {
+		return bare.Enroll(ctx, nc)
+	}
+	return b.eng.Register(gnet.NewNetConnContext(ctx, nc))
+}
+
 var errStopped = errors.New("rgnet: the engine is being stopped")
 
 // enrollWakeSockets enrolls sockets until each of gnet's loops has one.
@@ -227,20 +245,23 @@ func (b *bridge) enrollWakeSockets(enroll func(context.Context, net.Conn) error)
 // it has one already. It is called on the loop.
 func (b *bridge) enrolled(c gnet.Conn, socket *wakeSocket) gnet.Action {
 	l := &eventLoop{b: b, gnet: c.EventLoop(), wakeup: socket, conns: make(map[*conn]struct{}), tcp: b.tcpCount(c.EventLoop())}
+	if b.hasWakeSocket(l.gnet) {
+		socket.remove()
+		return gnet.Close
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, other := range b.loops {
-		if other.gnet == l.gnet {
-			socket.remove()
-			return gnet.Close
-		}
-	}
 	l.poller = mux.NewPoller(l, b.profile)
 	l.spin.limit = l.poller.Spin()
 	socket.loop = l
 	l.rest.Store(asleep)
 	b.loops = append(b.loops, l)
 	return gnet.None
+}
+
+// hasWakeSocket reports whether one of gnet's loops has one.
+func (b *bridge) hasWakeSocket(el gnet.EventLoop) bool {
+	return slices.ContainsFunc(b.allLoops(), func(l *eventLoop) bool { return l.gnet == el })
 }
 
 func (b *bridge) tcpCount(el gnet.EventLoop) *atomic.Int64 {
@@ -296,6 +317,7 @@ func (b *bridge) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
 	if socket, ok := c.Context().(*wakeSocket); ok {
 		return nil, b.enrolled(c, socket)
 	}
+	count := b.tcpCount(c.EventLoop()) // register finds the loop by it
 	_, ok := c.RemoteAddr().(*net.TCPAddr)
 	if ok && !b.tcp {
 		c.SetContext(refused{})
@@ -305,7 +327,7 @@ func (b *bridge) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
 	if ok {
 		b.countAccepted(c)
 	}
-	b.tcpCount(c.EventLoop()).Add(1)
+	count.Add(1)
 	return b.handler.OnOpen(c)
 }
 

@@ -103,6 +103,46 @@ func TestAPeerThatWaitsForTheLoopsIsRefusedWhenThereAreNone(t *testing.T) {
 	}
 }
 
+// lateBridge ticks first when as many peers are served over TCP.
+type lateBridge struct {
+	*bridge
+	peers int
+}
+
+func (b lateBridge) OnTick() (time.Duration, gnet.Action) {
+	for end := time.Now().Add(hang.Time); CountConnections(b.eng) < b.peers && time.Now().Before(end); {
+		hang.Pause()
+	}
+	return b.bridge.OnTick()
+}
+
+// Those that connect before gnet has its other listeners are all on one loop.
+func TestLoopsThatServeManyTCPPeersServeStreamsToo(t *testing.T) {
+	const peers = 10
+	address := auto.freeAddress(t)
+	var engine gnet.Engine
+	h := &script{boot: func(eng gnet.Engine) gnet.Action {
+		engine = eng
+		for range peers {
+			c, err := net.Dial("tcp", address)
+			require.NoError(t, err)
+			t.Cleanup(func() { c.Close() })
+		}
+		return gnet.None
+	}}
+	b, err := auto.cfg.bridge(h, []gnet.Option{gnet.WithNumEventLoop(3)})
+	require.NoError(t, err)
+	defer b.forget()
+	ended := make(chan error, 1)
+	go func() {
+		ended <- gnet.Run(lateBridge{b, peers}, "tcp://"+address, gnet.WithNumEventLoop(3), gnet.WithReusePort(true),
+			gnet.WithLoadBalancing(gnet.LeastConnections), gnet.WithTicker(true), gnet.WithLogger(quiet{}))
+	}()
+	hang.Receive(t, b.running, "each loop has its wake socket")
+	require.NoError(t, engine.Stop(t.Context()))
+	require.NoError(t, hang.Receive(t, ended, "the end"))
+}
+
 func TestRunFailsAsGnetDoesWhereThePortIsTaken(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
