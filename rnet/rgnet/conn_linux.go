@@ -37,7 +37,7 @@ type conn struct {
 	lent    [][]byte           // copies that Next gave out
 	peek    []byte             // the copy that Peek gave out last
 	peeked  bool               // Peek gave out a piece of inbound
-	out     elastic.Buffer     // what has to wait for room
+	out     outbound           // what has to wait for room
 	patient *time.Timer        // ends the connection if that does not go in time
 
 	held, waits       int          // bytes in inbound and out, as last told
@@ -63,7 +63,6 @@ const (
 func newConn(l *eventLoop, s *mux.LoopStream) *conn {
 	c := &conn{l: l, stream: s}
 	c.linger.Store(int64(closeTime))
-	c.out.Reset(l.b.writeCap)
 	return c
 }
 
@@ -76,7 +75,7 @@ func (c *conn) Opened() {
 	if out != nil && c.state == connOpen {
 		c.Write(out) // an error has closed the connection
 	}
-	if !c.out.IsEmpty() { // ReadFrom took it
+	if c.out.size > 0 { // ReadFrom took it
 		c.Flush()
 	}
 	c.l.act(c, action)
@@ -124,7 +123,7 @@ func (c *conn) tell() {
 		c.held = n
 		c.heldTold.Store(int64(n))
 	}
-	if n := c.out.Buffered(); n != c.waits {
+	if n := c.out.size; n != c.waits {
 		c.waits = n
 		c.outTold.Store(int64(n))
 	}
@@ -142,7 +141,7 @@ func (c *conn) Writable() {
 	err := c.flush()
 	c.tell()
 	switch {
-	case c.state == connClosed && (err != nil || c.out.IsEmpty()):
+	case c.state == connClosed && (err != nil || c.out.size == 0):
 		c.end(err != nil)
 	case err != nil:
 		c.close(os.NewSyscallError("write", err))
@@ -152,10 +151,10 @@ func (c *conn) Writable() {
 // Ended closes the connection: the peer has sent its last byte, or is gone.
 func (c *conn) Ended(err error) {
 	if !errors.Is(err, io.EOF) {
-		c.out.Release()
+		c.out.release()
 		c.tell()
 	}
-	if c.state == connClosed && c.out.IsEmpty() {
+	if c.state == connClosed && c.out.size == 0 {
 		c.end(false)
 		return
 	}
@@ -176,7 +175,7 @@ func (c *conn) close(err error) error {
 	c.safe.Store(nil)
 	c.shut.Store(true)
 	linger := time.Duration(c.linger.Load())
-	if linger == 0 || c.flush() != nil || c.out.IsEmpty() {
+	if linger == 0 || c.flush() != nil || c.out.size == 0 {
 		c.end(linger == 0)
 	} else {
 		c.tell()
@@ -204,7 +203,7 @@ func (c *conn) end(reset bool) {
 		c.patient.Stop()
 	}
 	delete(c.l.conns, c)
-	c.out.Release()
+	c.out.release()
 	c.tell()
 	c.stream.Close(reset || c.rest > 0)
 }

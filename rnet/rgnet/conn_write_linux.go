@@ -11,7 +11,7 @@ import (
 )
 
 // OutboundBuffered returns how many bytes wait for room.
-func (c *conn) OutboundBuffered() int { return c.out.Buffered() }
+func (c *conn) OutboundBuffered() int { return c.out.size }
 
 // Write takes all of p, and never waits. If it fails the connection is closed.
 func (c *conn) Write(p []byte) (int, error) {
@@ -28,7 +28,7 @@ func (c *conn) Write(p []byte) (int, error) {
 
 // put sends p, or keeps what there is no room for.
 func (c *conn) put(p []byte) error {
-	if !c.out.IsEmpty() {
+	if c.out.size > 0 {
 		c.out.Write(p)
 		err := c.flush()
 		c.tell()
@@ -45,24 +45,15 @@ func (c *conn) put(p []byte) error {
 
 // flush sends what waits, as far as there is room.
 func (c *conn) flush() error {
-	for !c.blocked && !c.out.IsEmpty() {
-		parts, err := c.out.Peek(-1)
+	for !c.blocked && c.out.size > 0 {
+		p := c.out.first()
+		n, err := c.stream.Write(p)
 		if err != nil {
+			c.out.release()
 			return err
 		}
-		sent := 0
-		for _, p := range parts {
-			n, err := c.stream.Write(p)
-			if err != nil {
-				c.out.Release()
-				return err
-			}
-			sent += n
-			if c.blocked = n < len(p); c.blocked {
-				break
-			}
-		}
-		c.out.Discard(sent)
+		c.blocked = n < len(p)
+		c.out.discard(n)
 	}
 	return nil
 }
@@ -98,12 +89,11 @@ func (c *conn) Writev(bs [][]byte) (int, error) {
 // readFromSize is how much ReadFrom reads at a time.
 const readFromSize = 32 << 10
 
-// ReadFrom takes all that r has. It is sent by Flush, or with the next Write. The buffer's own
-// ReadFrom adds memory that nobody has filled where r gives nothing, or less than it has room for.
+// ReadFrom takes all that r has. It is sent by Flush, or with the next Write.
 func (c *conn) ReadFrom(r io.Reader) (n int64, err error) {
 	piece := byteslice.Get(readFromSize)
 	defer byteslice.Put(piece)
-	return io.CopyBuffer(struct{ io.Writer }{&c.out}, struct{ io.Reader }{r}, piece)
+	return io.CopyBuffer(&c.out, struct{ io.Reader }{r}, piece)
 }
 
 // Flush sends what there is room for, also what is being gathered to be sent

@@ -52,11 +52,12 @@
 //     all streams from one peer process; see [Client] for how a peer gets
 //     several. RoundRobin becomes LeastConnections for TCP connections, because
 //     connections are enrolled in a running engine.
-//   - Multicore, NumEventLoop, LockOSThread, Ticker, Logger, LogPath, LogLevel,
-//     WriteBufferCap: as in gnet, for streams too.
+//   - Multicore, NumEventLoop, LockOSThread, Ticker, Logger, LogPath, LogLevel:
+//     as in gnet, for streams too.
 //   - ReadBufferCap: the most that one OnTraffic is given anew.
 //   - ReusePort, ReuseAddr, BindToDevice, TCPKeepAlive and its companions,
-//     TCPNoDelay, the socket buffers, EdgeTriggeredIO: of TCP connections only.
+//     TCPNoDelay, the socket buffers, WriteBufferCap, EdgeTriggeredIO: of TCP
+//     connections only.
 //
 // How it works is told in docs/gnet.md.
 package rgnet

@@ -24,16 +24,15 @@ import (
 // bridge is the handler that gnet sees: it passes on what is about TCP
 // connections, and serves streams when a loop is woken.
 type bridge struct {
-	handler  gnet.EventHandler
-	cfg      Config
-	opts     gnet.Options // what the user has asked for
-	addrs    []string
-	tcp      bool // TCP peers are served
-	fast     bool // others are
-	profile  fallback.Profile
-	log      *slog.Logger
-	readCap  int
-	writeCap int
+	handler gnet.EventHandler
+	cfg     Config
+	opts    gnet.Options // what the user has asked for
+	addrs   []string
+	tcp     bool // TCP peers are served
+	fast    bool // others are
+	profile fallback.Profile
+	log     *slog.Logger
+	readCap int
 
 	eng       gnet.Engine // set by OnBoot
 	ticked    bool        // of the ticker's goroutine
@@ -92,9 +91,6 @@ func (cfg Config) bridge(handler gnet.EventHandler, opts []gnet.Option) (*bridge
 	b.loopCount = loops(&b.opts)
 	if b.readCap = b.opts.ReadBufferCap; b.readCap <= 0 {
 		b.readCap = math.MaxInt
-	}
-	if b.writeCap = b.opts.WriteBufferCap; b.writeCap <= 0 {
-		b.writeCap = gnet.MaxStreamBufferCap
 	}
 	return b, nil
 }
