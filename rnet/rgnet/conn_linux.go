@@ -167,9 +167,9 @@ func (c *conn) close(err error) error {
 		return nil
 	}
 	c.state = connClosing
+	c.l.streams.Add(-1) // OnClose may count the others
 	action := c.l.b.handler.OnClose(c, err)
 	c.state = connClosed
-	c.l.streams.Add(-1)
 	c.inbound = elastic.RingBuffer{} // not to the pool: a handler may look at it still, or WriteTo write it
 	c.ctx = nil
 	c.safe.Store(nil)

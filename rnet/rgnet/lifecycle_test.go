@@ -273,3 +273,20 @@ func TestResetsAreToldOf(t *testing.T) {
 		}
 	})
 }
+
+func TestOnCloseFindsTheConnectionCountedNoMore(t *testing.T) {
+	over(t, func(t *testing.T, k carrier) {
+		var engine gnet.Engine
+		left := make(chan int, 2)
+		s := k.serve(t, &script{
+			boot:  func(eng gnet.Engine) gnet.Action { engine = eng; return gnet.None },
+			close: func(gnet.Conn, error) gnet.Action { left <- CountConnections(engine); return gnet.None },
+		})
+		require.Zero(t, hang.Receive(t, left, "OnClose is called")) // awaitListener's
+		kept, closed := k.dial(t, s.address), k.dial(t, s.address)
+		hang.Eventually(t, "both are served", func() bool { return CountConnections(s.engine) == 2 })
+		closed.Close()
+		require.Equal(t, 1, hang.Receive(t, left, "OnClose is called"))
+		kept.Close()
+	})
+}
