@@ -3,6 +3,7 @@ package rgnet
 import (
 	"errors"
 	"io"
+	"os"
 	"syscall"
 	"testing"
 	"time"
@@ -120,6 +121,38 @@ func TestWhatComesWhileAClosedConnectionSendsResets(t *testing.T) {
 			n, err := io.Copy(io.Discard, c)
 			require.EqualValues(t, size, n)
 			require.ErrorIs(t, err, syscall.ECONNRESET)
+		})
+	}
+}
+
+// Programs compare what Write returns with EPIPE.
+func TestAWriteThatFailsReturnsTheErrno(t *testing.T) {
+	for _, k := range []carrier{overTCP, soft} {
+		t.Run(k.name, func(t *testing.T) {
+			entered, reset := make(chan struct{}, 2), make(chan struct{})
+			failed, closed := make(chan error, 2), make(chan error, 2)
+			s := k.serve(t, &script{
+				traffic: func(c gnet.Conn) gnet.Action {
+					c.Discard(-1)
+					entered <- struct{}{}
+					<-reset
+					if _, err := c.Write([]byte("x")); err != nil { // a stream is told of the reset with "y"
+						failed <- err
+					}
+					return gnet.None
+				},
+				close: func(_ gnet.Conn, err error) gnet.Action { closed <- err; return gnet.None },
+			})
+			hang.Receive(t, closed, "OnClose is called") // awaitListener's
+			c := k.dial(t, s.address)
+			c.Write([]byte("x"))
+			hang.Receive(t, entered, "OnTraffic is called")
+			c.Write([]byte("y"))
+			c.(interface{ SetLinger(int) error }).SetLinger(0)
+			c.Close()
+			close(reset)
+			require.IsType(t, syscall.ECONNRESET, hang.Receive(t, failed, "Write fails"))
+			require.IsType(t, (*os.SyscallError)(nil), hang.Receive(t, closed, "OnClose is called"))
 		})
 	}
 }

@@ -13,14 +13,14 @@ import (
 // OutboundBuffered returns how many bytes wait for room.
 func (c *conn) OutboundBuffered() int { return c.out.size }
 
-// Write takes all of p, and never waits. If it fails the connection is closed.
+// Write takes all of p, and never waits. If it fails the connection is closed. As in gnet the error is
+// bare, and that of OnClose is not.
 func (c *conn) Write(p []byte) (int, error) {
 	if c.state != connOpen && c.state != connClosing {
 		return 0, net.ErrClosed
 	}
 	if err := c.put(p); err != nil {
-		err = os.NewSyscallError("write", err)
-		c.close(err)
+		c.close(os.NewSyscallError("write", err))
 		return 0, err
 	}
 	return len(p), nil
@@ -106,8 +106,7 @@ func (c *conn) Flush() error {
 	c.stream.Flush()
 	c.tell()
 	if err != nil {
-		err = os.NewSyscallError("write", err)
-		c.close(err)
+		c.close(os.NewSyscallError("write", err))
 	}
 	return err
 }
