@@ -68,6 +68,10 @@ func newConn(l *eventLoop, s *mux.LoopStream) *conn {
 
 // Opened calls OnOpen.
 func (c *conn) Opened() {
+	if c.l.shutdown {
+		c.end(true)
+		return
+	}
 	c.state = connOpen
 	c.l.conns[c] = struct{}{}
 	c.l.streams.Add(1)
@@ -84,7 +88,7 @@ func (c *conn) Opened() {
 
 // Readable calls OnTraffic, with no more than ReadBufferCap bytes at a time.
 func (c *conn) Readable(p []byte) {
-	for len(p) > 0 && c.state == connOpen {
+	for len(p) > 0 && c.state == connOpen && !c.l.shutdown {
 		n := min(len(p), c.l.b.readCap)
 		c.fresh = p[:n:n]
 		p = p[n:]
@@ -92,7 +96,7 @@ func (c *conn) Readable(p []byte) {
 		c.traffic()
 	}
 	if len(p) > 0 {
-		c.rest = len(p) // it is closed, and has something to send still
+		c.rest = len(p) // it is closed, and has something to send still, or the engine ends
 	}
 }
 

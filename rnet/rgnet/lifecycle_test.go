@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"sync"
 	"testing"
 	"time"
@@ -108,6 +109,36 @@ func TestEachCallbackCanEndTheEngine(t *testing.T) {
 				require.True(t, shut.open())
 			})
 		}
+	})
+}
+
+// One loop has no more to say to a handler that has ended the engine, but that connections are closed.
+func TestNoTrafficComesAfterTheEndOfTheEngine(t *testing.T) {
+	over(t, func(t *testing.T, k carrier) {
+		entered, sent := make(chan struct{}, 1), gate()
+		calls := 0
+		s := k.serve(t, &script{traffic: func(c gnet.Conn) gnet.Action {
+			c.Discard(-1)
+			switch calls++; calls {
+			case 1:
+				entered <- struct{}{}
+				<-sent
+				return gnet.None
+			case 2:
+				c.Wake(nil)
+				return gnet.Shutdown
+			}
+			t.Error("OnTraffic is called after Shutdown")
+			return gnet.None
+		}})
+		conns := []net.Conn{k.dial(t, s.address), k.dial(t, s.address), k.dial(t, s.address)}
+		hang.Eventually(t, "all are served", func() bool { return CountConnections(s.engine) == len(conns) })
+		conns[0].Write([]byte("x"))
+		hang.Receive(t, entered, "OnTraffic is called")
+		conns[1].Write([]byte("x"))
+		conns[2].Write([]byte("x"))
+		sent.set()
+		s.await(t)
 	})
 }
 

@@ -37,7 +37,7 @@ type eventLoop struct {
 	conns    map[*conn]struct{} // open, or with something to be sent
 	spin     spinner
 	asleep   time.Time // since when the loop is in gnet's epoll; zero if it was to come back at once
-	shutdown bool      // a callback has asked for the end of the engine
+	shutdown bool      // a callback has asked for the end of the engine: of the handler only OnClose is called then
 	whole    []byte    // Writev puts small pieces together in it
 
 	pending atomic.Bool // tasks is not empty
@@ -273,7 +273,7 @@ func (l *eventLoop) dial(ctx context.Context, network, address string, userConte
 	opened := make(chan struct{})
 	err = l.post(task{kind: taskRun, run: func() error {
 		defer close(opened)
-		if l.hasEnded() {
+		if l.shutdown || l.hasEnded() {
 			return nil
 		}
 		if c = l.attach(request.Stream, userContext); c == nil { // its session has failed meanwhile

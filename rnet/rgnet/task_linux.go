@@ -41,7 +41,7 @@ func (t *task) do() (err error) {
 		t.call(err)
 		return nil
 	case taskWake:
-		if c.state == connOpen {
+		if c.state == connOpen && !c.l.shutdown {
 			err = c.traffic()
 		}
 	case taskClose:
