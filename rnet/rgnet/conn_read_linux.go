@@ -114,13 +114,19 @@ func (c *conn) endPeek() {
 	}
 }
 
+// keptLent is for how many copies a connection keeps the list.
+const keptLent = 16
+
 // takeBack recycles the copies that a callback was given by Next.
 func (c *conn) takeBack() {
-	for i, buf := range c.lent {
+	for _, buf := range c.lent {
 		byteslice.Put(buf)
-		c.lent[i] = nil
 	}
+	clear(c.lent)
 	c.lent = c.lent[:0]
+	if cap(c.lent) > keptLent {
+		c.lent = nil
+	}
 }
 
 // WriteTo writes all there is to w.

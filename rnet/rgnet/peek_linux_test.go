@@ -91,3 +91,14 @@ func TestWhatNextAndPeekGiveStaysAsItIs(t *testing.T) {
 		}
 	}
 }
+
+// A message that Next takes apart leaves nothing behind in the connection.
+func TestAConnectionForgetsWhatNextGave(t *testing.T) {
+	c := &conn{l: &eventLoop{}, state: connOpen}
+	c.inbound.Write(noise(64 << 10))
+	for c.InboundBuffered() > 0 {
+		c.Next(16)
+	}
+	c.settle()
+	require.LessOrEqual(t, cap(c.lent), keptLent)
+}
