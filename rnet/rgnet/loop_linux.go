@@ -188,9 +188,14 @@ func (l *eventLoop) work() int {
 		}
 	}
 	clear(list)
-	l.spare = list
+	if l.spare = list; cap(list) > keptTasks {
+		l.spare = nil
+	}
 	return len(list)
 }
+
+// keptTasks is for how many tasks the loop keeps memory, 5 MiB: a burst may have been of any size.
+const keptTasks = 1 << 16
 
 // act does what a callback asks for.
 func (l *eventLoop) act(c *conn, action gnet.Action) error {

@@ -28,3 +28,13 @@ func TestTasksOfConnectionsAllocateNothing(t *testing.T) {
 	}))
 	require.Equal(t, 4*101, done)
 }
+
+func TestALoopKeepsNoMemoryOfABurstOfTasks(t *testing.T) {
+	l := &eventLoop{}
+	c := &conn{l: l, state: connEnded}
+	for range 2 * keptTasks {
+		c.Wake(nil)
+	}
+	require.Equal(t, 2*keptTasks, l.work())
+	require.LessOrEqual(t, cap(l.tasks)+cap(l.spare), 2*keptTasks)
+}
