@@ -72,6 +72,29 @@ func TestSelfTestFindsWhatIsWrong(t *testing.T) {
 }
 
 // What is left out has QPs, and those are closed.
+// endsSoon is a context that is canceled once it was asked so many times.
+type endsSoon struct {
+	context.Context
+	left int
+}
+
+func (c *endsSoon) Err() error {
+	if c.left--; c.left < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
+func TestSelfTestThatIsInterruptedHasNotPassed(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("the software HCA needs Linux")
+	}
+	var out bytes.Buffer
+	ctx := &endsSoon{t.Context(), 5}
+	require.ErrorIs(t, rdmainfo(ctx, []string{"-selftest", "-device", "soft0"}, &out), context.Canceled)
+	require.Contains(t, out.String(), "ramjet self test of soft0, port 1: INTERRUPTED\n")
+}
+
 func TestSelfTestTellsOfWhatCannotBeClosed(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("the software HCA needs Linux")

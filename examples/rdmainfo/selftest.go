@@ -42,11 +42,12 @@ func selfTest(ctx context.Context, out io.Writer, name string, most time.Duratio
 			continue
 		}
 		for _, p := range d.Ports {
-			if p.State != "ACTIVE" {
+			if p.State != "ACTIVE" || ctx.Err() != nil {
 				continue
 			}
 			t := &deviceTest{device: d, port: &p}
 			t.run(ctx, most)
+			t.interrupted = ctx.Err() != nil
 			if err := t.print(out); err != nil {
 				return err
 			}
@@ -59,25 +60,28 @@ func selfTest(ctx context.Context, out io.Writer, name string, most time.Duratio
 	switch {
 	case len(failed) > 0:
 		return fmt.Errorf("the self test has failed on %s", strings.Join(failed, ", "))
+	case ctx.Err() != nil:
+		return ctx.Err()
 	case len(tested) == 0 && name != "":
 		return fmt.Errorf("there is no device %s with an active port", name)
 	case len(tested) == 0:
 		return errors.New("there is no device that can be used with an active port")
 	}
-	return ctx.Err()
+	return nil
 }
 
 // A deviceTest is the self test of a port.
 type deviceTest struct {
-	device   *device
-	port     *port
-	ctx      *verbs.Context
-	gid      verbs.GIDEntry
-	events   chan verbs.AsyncEvent // of the device; closed when it is
-	reader   sync.WaitGroup        // fills events
-	lines    []string
-	figures  string // of the check that runs
-	failures int
+	device      *device
+	port        *port
+	ctx         *verbs.Context
+	gid         verbs.GIDEntry
+	events      chan verbs.AsyncEvent // of the device; closed when it is
+	reader      sync.WaitGroup        // fills events
+	lines       []string
+	figures     string // of the check that runs
+	failures    int
+	interrupted bool // not all was checked
 }
 
 // leftOut says why there is nothing to check.
@@ -229,8 +233,11 @@ func (t *deviceTest) withLoop(kind loopKind, run func(*loop) error) error {
 func (t *deviceTest) print(out io.Writer) error {
 	w := &printer{out: out}
 	result := "PASSED"
-	if t.failures > 0 {
+	switch {
+	case t.failures > 0:
 		result = fmt.Sprintf("%d FAILED", t.failures)
+	case t.interrupted:
+		result = "INTERRUPTED"
 	}
 	d := t.device
 	w.line("ramjet self test of %s, port %d: %s", d.Name, t.port.Port, result)
