@@ -27,6 +27,19 @@ func (s *side) measure(server bool) ([]time.Duration, error) {
 	return s.pingPong(server)
 }
 
+// warmUps is how many messages of each QP go ahead of the measurement. More than one, as the
+// number of the last one is none that pingMemory begins with.
+const warmUps = 2
+
+// warmUp runs the loop for what is done once for a QP, a peer or a page of memory, which takes the
+// software HCA milliseconds.
+func (s *side) warmUp(server bool) ([]time.Duration, error) {
+	n := s.spec.Iterations
+	s.spec.Iterations = warmUps
+	defer func() { s.spec.Iterations = n }()
+	return s.measure(server)
+}
+
 // times has room for those of all iterations, at the client, which takes them.
 func (s *side) times(server bool) []time.Duration {
 	if server {

@@ -158,11 +158,18 @@ func (m *meeting) one(sp spec) (mine, theirs []time.Duration, err error) {
 	}
 	m.control.within(time.Until(end) + patience) // so that the other end learns of one that took too long
 	defer context.AfterFunc(ctx, s.fail)()       // ends what waits for completions
-	mine, err = s.measure(m.server)
-	if err != nil { // so that the other end, which may be waiting, learns of it
-		s.fail()
-		err = cmp.Or(context.Cause(ctx), err)
+	run := func(loop func(server bool) ([]time.Duration, error)) (times []time.Duration, err error) {
+		if times, err = loop(m.server); err != nil {
+			s.fail() // so that the other end, which may be waiting, learns of it
+			err = cmp.Or(context.Cause(ctx), err)
+		}
+		return times, err
 	}
+	_, err = run(s.warmUp)
+	if err := m.agree(err); err != nil {
+		return nil, nil, err
+	}
+	mine, err = run(s.measure)
 	tell := outcomeOf(nil, err)
 	if m.server { // the figures are the client's affair
 		tell = outcomeOf(mine, err)

@@ -58,6 +58,7 @@ and atomics a whole one. t_typical is the median.
 Bandwidth (_bw): up to -depth requests of each queue pair are outstanding. BW average is of
 the whole test, BW peak of its fastest part; a MB has 2^20 bytes. MsgRate is millions of
 messages a second. With -bidirectional both ends are added.
+Two messages of each queue pair go ahead of what is measured.
 
 Flags:
 `

@@ -2,6 +2,7 @@ package verbsperf
 
 import (
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -325,4 +326,41 @@ func TestAMeasurementEndsWithItsContext(t *testing.T) {
 			require.ErrorIs(t, <-ended, context.Canceled)
 		})
 	}
+}
+
+// Nothing that is done once, with the first request, is in the figures.
+func TestMessagesGoAheadOfTheMeasurement(t *testing.T) {
+	dev, at, err := open(&options{Device: "soft0", GID: -1})
+	require.NoError(t, err)
+	defer dev.Close()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	theirs := dialed(t, ln.Addr().String())
+	ours, err := ln.Accept()
+	require.NoError(t, err)
+	defer ours.Close()
+	sp := spec{Test: "atomic_lat", Size: 8, Iterations: 5, QPs: 1, Depth: 2, Mod: 1}
+	ended := make(chan error, 1)
+	go func() {
+		defer theirs.Close()
+		client := meeting{ctx: t.Context(), dev: dev, place: at, control: newControl(theirs)}
+		_, _, err := client.one(sp)
+		ended <- err
+	}()
+	server := meeting{ctx: t.Context(), dev: dev, place: at, control: newControl(ours), server: true}
+	server.control.within(time.Minute)
+	s, err := newSide(t.Context(), dev, at, sp)
+	require.NoError(t, err)
+	defer s.close()
+	require.NoError(t, server.agree(nil))
+	require.NoError(t, server.connect(s))
+	for _, want := range []int{warmUps, warmUps + sp.Iterations} { // FETCH_AND_ADDs of 1
+		var done outcome
+		require.NoError(t, server.control.receive(&done)) // and now the client waits for us
+		require.NoError(t, done.err())
+		require.EqualValues(t, want, binary.NativeEndian.Uint64(s.mr.Bytes()[s.half:]))
+		require.NoError(t, server.control.send(outcome{}))
+	}
+	require.NoError(t, <-ended)
 }
