@@ -32,7 +32,8 @@
 // Each message carries its number, at the start, at each 4 KiB and at the end,
 // and whoever receives it checks all of them: a lost, repeated, torn or
 // misdirected message is a failure. So is every error of a dial, read, write
-// or close, a process that ends, and one that gives no answer in time.
+// or close, a process that ends, and one that gives no answer in time or does not
+// end when it is to.
 // Failures are printed below the table, figures of such tests get an
 // asterisk, and the program's exit status is 1. If ramjet's connections turn
 // out to be TCP, the table says so at the head of the column and below it.

@@ -64,12 +64,16 @@ func measureTest(ctx context.Context, t test, o options, at place, say func(roun
 	}
 	pairs := make([]*pair, len(names))
 	end := func(i int, err error) {
+		if p := pairs[i]; p != nil {
+			pairs[i] = nil
+			if err != nil || ctx.Err() != nil {
+				p.stop(killAfter)
+			} else {
+				err = p.stop(at.patience)
+			}
+		}
 		if err != nil {
 			cells[i].count(1, err.Error())
-		}
-		if pairs[i] != nil {
-			pairs[i].stop()
-			pairs[i] = nil
 		}
 	}
 	begin := func(i int) {

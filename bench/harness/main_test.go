@@ -62,6 +62,14 @@ func TestMain(m *testing.M) {
 			listen: listenTCP,
 			dial:   func(string) (net.Conn, error) { os.Exit(3); return nil, nil },
 		},
+		transport{
+			name: "lingering",
+			listen: func(at site) (net.Listener, error) {
+				ln, err := listenTCP(at)
+				return lingering{ln}, err
+			},
+			dial: transports[0].dial,
+		},
 	)
 	if len(os.Args) > 1 && os.Args[1] == "-transport" {
 		Main()
@@ -72,6 +80,11 @@ func TestMain(m *testing.M) {
 	os.Setenv("GORACE", "atexit_sleep_ms=0 "+os.Getenv("GORACE"))
 	os.Exit(m.Run())
 }
+
+// lingering is a listener that does not close.
+type lingering struct{ net.Listener }
+
+func (lingering) Close() error { time.Sleep(math.MaxInt64); return nil }
 
 // lockedBuffer takes what several processes write at once.
 type lockedBuffer struct {
@@ -222,6 +235,15 @@ func TestProcessThatHangsIsAFailureAndGoesAway(t *testing.T) {
 	res := measureTest(t.Context(), hung, o, at, func(int, string) {})
 	require.Equal(t, 1, res.Cells[0].Failures)
 	require.Contains(t, res.Cells[0].Failure, "gives no answer")
+}
+
+func TestProcessThatDoesNotEndIsAFailure(t *testing.T) {
+	o, err := parseOptions(append(quick, "-test", "rtt", "-size", "64", "-transport", "lingering"), io.Discard)
+	require.NoError(t, err)
+	at := place{site: site{Host: "127.0.0.1"}, serverCPU: -1, clientCPU: -1, stderr: io.Discard, patience: time.Second}
+	res := measureTest(t.Context(), suite(o)[0], o, at, func(int, string) {})
+	require.Equal(t, 1, res.Cells[0].Failures)
+	require.Contains(t, res.Cells[0].Failure, "the server did not end well: ")
 }
 
 func TestARoundThatIsLostIsFinishedAllTheSame(t *testing.T) {

@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -52,7 +53,7 @@ type place struct {
 func startPair(ctx context.Context, t test, transport string, at place) (*pair, error) {
 	p := &pair{w: t.Workload}
 	if err := p.start(ctx, t.Name, transport, at); err != nil {
-		p.stop()
+		p.stop(killAfter)
 		return nil, err
 	}
 	return p, nil
@@ -119,10 +120,9 @@ func profilePath(dir, test, transport string, r role) string {
 	return filepath.Join(dir, fmt.Sprintf("%s-%s-%s.pprof", strings.ReplaceAll(test, "/", "-"), transport, r))
 }
 
-func (p *pair) stop() {
-	stopAll(p.clients)
-	stopAll(p.servers)
-	stopAll(p.neighbours)
+// stop ends the processes, each of which has the grace for it.
+func (p *pair) stop(grace time.Duration) error {
+	return cmp.Or(stopAll(p.clients, grace), stopAll(p.servers, grace), stopAll(p.neighbours, grace))
 }
 
 // resources is what the processes have used so far.

@@ -115,15 +115,23 @@ func (p *process) dump() {
 	}
 }
 
-// stopAll ends the processes, kindly first, and waits until they are gone.
-func stopAll(all []*process) {
+// killAfter is how long a process may take to end that has failed, or that nobody waits for.
+const killAfter = 2 * time.Second
+
+// stopAll ends the processes, kindly first, and waits until they are gone. It fails if one of
+// them did not end well within the grace.
+func stopAll(all []*process, grace time.Duration) error {
 	for _, p := range all {
 		p.orders.Close() // a process ends when its input does
-		defer time.AfterFunc(2*time.Second, func() { p.cmd.Process.Kill() }).Stop()
+		defer time.AfterFunc(grace, func() { p.cmd.Process.Kill() }).Stop()
 	}
+	var first error
 	for _, p := range all {
 		for range p.replies { // ended by the end of the process
 		}
-		p.cmd.Wait()
+		if err := p.cmd.Wait(); err != nil && first == nil {
+			first = fmt.Errorf("the %s did not end well: %w", p.role, err)
+		}
 	}
+	return first
 }
