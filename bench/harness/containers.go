@@ -65,6 +65,7 @@ func (r report) writeApart(out io.Writer, results []result) {
 			continue
 		}
 		var figures []string
+		compared := 0
 		for _, m := range programMetrics {
 			var ratios []float64
 			for _, res := range results {
@@ -72,11 +73,12 @@ func (r report) writeApart(out io.Writer, results []result) {
 					ratios = append(ratios, ratio)
 				}
 			}
+			compared = max(compared, len(ratios))
 			if len(ratios) > 0 {
 				figures = append(figures, fmt.Sprintf("%s %.2fx (%.2fx to %.2fx)", qualities[m].title, median(ratios), slices.Min(ratios), slices.Max(ratios)))
 			}
 		}
 		columns := r.columns()
-		fmt.Fprintf(out, "\n%s against %s, median of %d tests (from the worst to the best): %s\n", columns[i].title, columns[inside].title, len(results), strings.Join(figures, ", "))
+		fmt.Fprintf(out, "\n%s against %s, median of %d tests (from the worst to the best): %s\n", columns[i].title, columns[inside].title, compared, strings.Join(figures, ", "))
 	}
 }

@@ -112,7 +112,7 @@ func formatRatio(m metric, advantage float64) string {
 	return text
 }
 
-// writeLosses counts what is worse than TCP.
+// writeLosses counts what is worse than TCP, of what could be compared.
 func (r report) writeLosses(out io.Writer, results []result) {
 	base := r.baseline()
 	if base < 0 || len(results) == 0 {
@@ -123,9 +123,9 @@ func (r report) writeLosses(out io.Writer, results []result) {
 		if i == base {
 			continue
 		}
-		figures, lost, tests := 0, 0, 0
+		figures, lost, tests, lostTests := 0, 0, 0, 0
 		for _, res := range results {
-			before := lost
+			lostBefore, figuresBefore := lost, figures
 			for _, m := range res.Metrics {
 				advantage := m.advantage(res.Cells[i].Median[m], res.Cells[base].Median[m])
 				if advantage > 0 {
@@ -135,11 +135,14 @@ func (r report) writeLosses(out io.Writer, results []result) {
 					lost++
 				}
 			}
-			if lost > before {
+			if figures > figuresBefore {
 				tests++
+			}
+			if lost > lostBefore {
+				lostTests++
 			}
 		}
 		fmt.Fprintf(out, "%s is worse than TCP (<) in %d of %d figures, in %d of %d tests.\n",
-			column.title, lost, figures, tests, len(results))
+			column.title, lost, figures, lostTests, tests)
 	}
 }

@@ -172,4 +172,5 @@ func TestProgramTableMarksWhatIsWorseThanTCP(t *testing.T) {
 	require.NoError(t, r.writeTable(&out))
 	require.Regexp(t, `64 connections +200 k/s +-\* +0\.90< +- +-\* +- +3\.00 ms +-\* +0\.94x +14\.0 us +-\* +2\.00x\n`, out.String())
 	require.Contains(t, out.String(), "ramjet is worse than TCP (<) in 1 of 3 figures, in 1 of 1 tests.")
+	require.Contains(t, out.String(), "Unix is worse than TCP (<) in 0 of 0 figures, in 0 of 0 tests.", "it has failed")
 }
