@@ -42,22 +42,28 @@ type route struct {
 	several bool // the device has more ports than this one
 }
 
-// try resolves an address, and dials it.
-func try(ctx context.Context, addr string, timeout, headStart time.Duration) address {
+// fabrics are those that a dial has.
+func fabrics() []rcm.Fabric {
+	return []rcm.Fabric{softcm.New(softcm.Config{}), kernelcm.New(kernelcm.Config{})}
+}
+
+// try dials an address, and asks each fabric for its routes to it. A fabric may wait long for a
+// host that does not answer: the dial does not share its time with them.
+func try(ctx context.Context, addr string, timeout, headStart time.Duration, fabrics ...rcm.Fabric) address {
 	a := address{Address: addr, Routes: []route{}}
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	dialing, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	list, err := lookup(ctx, addr)
+	list, err := lookup(dialing, addr)
 	if err != nil {
 		a.Error = err.Error()
 		return a
 	}
+	a.dial(dialing, headStart)
 	for _, ip := range list {
-		for _, fabric := range []rcm.Fabric{softcm.New(softcm.Config{}), kernelcm.New(kernelcm.Config{})} {
-			a.Routes = append(a.Routes, resolve(ctx, fabric, ip))
+		for _, fabric := range fabrics {
+			a.Routes = append(a.Routes, resolve(ctx, fabric, ip, timeout))
 		}
 	}
-	a.dial(ctx, headStart)
 	return a
 }
 
@@ -85,7 +91,9 @@ func lookup(ctx context.Context, addr string) ([]netip.AddrPort, error) {
 	return slices.Compact(list), nil
 }
 
-func resolve(ctx context.Context, fabric rcm.Fabric, addr netip.AddrPort) route {
+func resolve(ctx context.Context, fabric rcm.Fabric, addr netip.AddrPort, timeout time.Duration) route {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
 	r := route{Fabric: fabric.Name(), IP: addr.String()}
 	found, err := fabric.Resolve(ctx, addr)
 	if err != nil {

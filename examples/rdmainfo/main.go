@@ -47,7 +47,7 @@ func rdmainfo(ctx context.Context, args []string, out io.Writer) error {
 	testing := flags.Bool("selftest", false, "test the devices, each with itself, and print a report to paste into an issue")
 	device := flags.String("device", "", "with -selftest: the only `name` to test")
 	most := flags.Duration("time", 10*time.Second, "with -selftest: how long, for a port")
-	timeout := flags.Duration("timeout", 5*time.Second, "for an address: how long a dial may take")
+	timeout := flags.Duration("timeout", 5*time.Second, "for an address: how long the dial may take, and each question for a route")
 	headStart := flags.Duration("headstart", 0, "for an address: how long to wait before TCP is tried beside the fast way; 0: as rnet.Dial does")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -68,7 +68,7 @@ func rdmainfo(ctx context.Context, args []string, out io.Writer) error {
 
 	report := collect()
 	for _, addr := range addresses {
-		report.Addresses = append(report.Addresses, try(ctx, addr, *timeout, *headStart))
+		report.Addresses = append(report.Addresses, try(ctx, addr, *timeout, *headStart, fabrics()...))
 	}
 	if *asJSON {
 		enc := json.NewEncoder(out)

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"io"
 	"net"
+	"net/netip"
 	"runtime"
 	"strings"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-b9b531af/ramjet/examples/internal/programtest"
+	"github.com/seed-b9b531af/ramjet/rcm"
 	"github.com/seed-b9b531af/ramjet/rnet"
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/seed-b9b531af/ramjet/verbs/rdmahost"
@@ -274,6 +276,29 @@ func TestAddressOfARamjetServerIsFast(t *testing.T) {
 	require.Equal(t, "soft0", soft.Device)
 	require.EqualValues(t, 1, soft.Port)
 	require.Contains(t, run(t, patient, addr), addr+": a dial takes soft over soft0, the fastest there is")
+}
+
+// slow is a fabric that uses up all the time.
+type slow struct {
+	rcm.Fabric
+	end func()
+}
+
+func (slow) Name() string { return "slow" }
+
+func (s slow) Resolve(ctx context.Context, _ netip.AddrPort) (rcm.Route, error) {
+	s.end()
+	return nil, ctx.Err()
+}
+
+func TestDialHasTimeWhateverFabricsTake(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	addr := serve(t, ln, err)
+	ctx, end := context.WithCancel(t.Context())
+	a := try(ctx, addr, time.Minute, 0, slow{end: end})
+	require.Empty(t, a.Error)
+	require.Equal(t, "tcp", a.Transport)
+	require.Equal(t, []route{{Fabric: "slow", IP: addr, Error: "context canceled"}}, a.Routes)
 }
 
 func TestAddressThatDoesNotAnswerIsToldSo(t *testing.T) {
