@@ -77,7 +77,7 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	return call(&meeting{ctx: ctx, dev: dev, place: at, control: newControl(conn)}, specs, &o, stdout)
+	return call(&meeting{ctx: ctx, dev: dev, place: at, control: newControl(conn)}, specs, &o, stdout, stderr)
 }
 
 const announcement = "listening on "
@@ -133,7 +133,10 @@ func open(o *options) (*verbs.Context, place, error) {
 }
 
 // call measures all, as the client.
-func call(m *meeting, specs []spec, o *options, out io.Writer) error {
+func call(m *meeting, specs []spec, o *options, out, complaints io.Writer) error {
+	if !o.JSON {
+		complaints = out
+	}
 	page := page{device: m.dev.Name()}
 	leftOut := ""
 	for _, sp := range specs {
@@ -142,9 +145,8 @@ func call(m *meeting, specs []spec, o *options, out io.Writer) error {
 		}
 		r, err := m.ask(sp)
 		if errors.Is(err, verbs.ErrUnsupported) {
-			if leftOut = sp.Test; !o.JSON {
-				fmt.Fprintf(out, "\n%s: left out: %v\n", sp.Test, err)
-			}
+			leftOut = sp.Test
+			fmt.Fprintf(complaints, "\n%s: left out: %v\n", sp.Test, err)
 			continue
 		}
 		if err != nil {

@@ -287,6 +287,23 @@ func TestTheTableHasTheNamesOfPerftest(t *testing.T) {
 	}
 }
 
+func TestWhatIsLeftOutIsSaid(t *testing.T) {
+	had := needs["read"]
+	defer func() { needs["read"] = had }()
+	needs["read"] = 1 << 63 // which no device has
+	for _, form := range []string{"-json=false", "-json"} {
+		complaints, err := os.Create(filepath.Join(t.TempDir(), "complaints")) // of the server, too
+		require.NoError(t, err)
+		defer complaints.Close()
+		var out bytes.Buffer
+		require.NoError(t, Run(t.Context(), []string{form, "-n", "5", "-sizes", "8", "-test", "read_lat,write_lat"}, &out, complaints))
+		said, err := os.ReadFile(complaints.Name())
+		require.NoError(t, err)
+		require.Contains(t, out.String()+string(said), "read_lat: left out: ", form)
+		require.Contains(t, out.String(), "write_lat", form)
+	}
+}
+
 func TestFiguresAreThoseOfTheTimes(t *testing.T) {
 	times := make([]time.Duration, 100)
 	for i := range times {
