@@ -148,6 +148,8 @@ type process struct {
 	PID      int               `json:"pid"` // as this program sees it, 0 if it does not
 	Error    string            `json:"error,omitempty"`
 	Snapshot *inspect.Snapshot `json:"snapshot,omitempty"` // what it told
+
+	endpoint string // no other process has it
 }
 
 // takeLook asks the processes called for, or all.
@@ -166,7 +168,7 @@ func takeLook(ctx context.Context, pids []int) (*look, error) {
 			l.Processes = append(l.Processes, process{PID: p.PID, Error: p.Err.Error()})
 			continue
 		}
-		l.Processes = append(l.Processes, process{PID: p.PID, Snapshot: &p.Snapshot})
+		l.Processes = append(l.Processes, process{PID: p.PID, Snapshot: &p.Snapshot, endpoint: p.Endpoint})
 	}
 	if len(pids) > 0 && len(l.Processes) == 0 {
 		return nil, fmt.Errorf("process %v tells nothing: it has neither session nor listener of rnet, is another user's, or has RNET_STATS=off", pids)

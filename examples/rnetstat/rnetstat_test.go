@@ -165,6 +165,18 @@ func TestLooksAreRefreshed(t *testing.T) {
 	require.NoError(t, rnetstat(ctx, nil, &bytes.Buffer{}), "an interrupt is no failure")
 }
 
+// Programs of two containers of a pod are both process 1 for themselves, and none for us.
+func TestProcessesOfTheSameNumberAreToldApart(t *testing.T) {
+	told := func(endpoint string) process {
+		return process{Snapshot: &inspect.Snapshot{PID: 1, Program: endpoint}, endpoint: endpoint}
+	}
+	before := &look{Processes: []process{told("one"), told("other")}}
+	for _, endpoint := range []string{"one", "other"} {
+		p := told(endpoint)
+		require.Equal(t, endpoint, previous(before, &p).Program)
+	}
+}
+
 func TestBadArgumentsAreRefused(t *testing.T) {
 	for _, args := range [][]string{{"-every", "0s"}, {"server"}, {"-1"}, {"0"}} {
 		require.Error(t, rnetstat(t.Context(), args, &bytes.Buffer{}), "%q", args)

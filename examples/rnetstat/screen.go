@@ -47,7 +47,7 @@ func previous(before *look, p *process) *inspect.Snapshot {
 	if before != nil {
 		for i := range before.Processes {
 			q := &before.Processes[i]
-			if q.PID == p.PID && q.Snapshot != nil && q.Snapshot.PID == p.Snapshot.PID {
+			if q.Snapshot != nil && q.PID == p.PID && q.endpoint == p.endpoint {
 				return q.Snapshot
 			}
 		}

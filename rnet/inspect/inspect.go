@@ -32,7 +32,12 @@ type Process struct {
 	// PID is the process as this one sees it. If it does not, because the
 	// process is in a PID namespace above or beside ours, it is 0, and
 	// Snapshot.PID has the number from there.
-	PID      int
+	PID int
+	// Endpoint is the name of the socket at which the process tells. No other
+	// process has it, also where several have the same PIDs in namespaces of
+	// their own. One that has had neither session nor listener meanwhile may
+	// have another one.
+	Endpoint string
 	Snapshot Snapshot
 	// Err says that the process told nothing, and the Snapshot is empty: it
 	// is stopped, or far too busy. PID is the number that it has for itself.
@@ -136,7 +141,7 @@ func (l *look) silent(e attach.Endpoint, err error) {
 }
 
 func failed(e attach.Endpoint, err error) Process {
-	return Process{PID: e.PID, Err: fmt.Errorf("inspect: process %d: %w", e.PID, err)}
+	return Process{PID: e.PID, Endpoint: e.Name(), Err: fmt.Errorf("inspect: process %d: %w", e.PID, err)}
 }
 
 // read reads the statistics of one process. One that has ended meanwhile is left out.
@@ -145,7 +150,7 @@ func (l *look) read(ctx context.Context, e attach.Endpoint, conn *attach.Conn) {
 	if err == nil && len(document) == 0 {
 		return
 	}
-	p := Process{PID: pid}
+	p := Process{PID: pid, Endpoint: e.Name()}
 	if err == nil {
 		err = json.Unmarshal(document, &p.Snapshot)
 	}

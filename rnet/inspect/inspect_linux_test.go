@@ -136,6 +136,7 @@ func TestProcessTellsWithoutCodeForIt(t *testing.T) {
 	p := told(t, cmd.Process.Pid)
 	require.NotNil(t, p)
 	require.NoError(t, p.Err)
+	require.Contains(t, p.Endpoint, "@ramjet/stats1/")
 	snap := &p.Snapshot
 	require.Equal(t, cmd.Process.Pid, snap.PID)
 	require.Equal(t, "inspect.test", snap.Program)

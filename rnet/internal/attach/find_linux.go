@@ -23,6 +23,9 @@ type Endpoint struct {
 	name string
 }
 
+// Name is that of the socket, which no other process has.
+func (e Endpoint) Name() string { return e.name }
+
 // listening is how /proc/net/unix marks a listening socket (__SO_ACCEPTCON).
 const listening = "00010000"
 
