@@ -151,7 +151,7 @@ func formatBytes(bytes float64) string {
 	return scaled(bytes, []scale{{1, "B"}, {1 << 10, "KiB"}, {1 << 20, "MiB"}, {1 << 30, "GiB"}})
 }
 
-// formatSize writes a message size exactly, as parseSize reads it.
+// formatSize writes a message size exactly.
 func formatSize(bytes int) string {
 	switch {
 	case bytes >= 1<<20 && bytes%(1<<20) == 0:

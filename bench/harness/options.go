@@ -110,7 +110,7 @@ func parseOptions(args []string, stderr io.Writer) (options, error) {
 	f.Func("size", "message `sizes` of the round trips (default 64,4KiB)", func(text string) error {
 		return parseList(text, parseMessageSize, &o.Sizes)
 	})
-	f.Func("message", "message `size` of the other tests but throughput (default 64)", func(text string) (err error) {
+	f.Func("message", "message `size` of the other tests but throughput and gnet (default 64)", func(text string) (err error) {
 		o.Message, err = parseMessageSize(text)
 		return err
 	})

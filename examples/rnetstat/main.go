@@ -90,7 +90,7 @@ func rnetstat(ctx context.Context, args []string, out io.Writer) error {
 	once := flags.Bool("once", false, "look once")
 	every := flags.Duration("every", time.Second, "how often to look")
 	rounds := flags.Int("n", 0, "stop after so many `looks`; 0: never")
-	streams := flags.Int("streams", 20, "show so many streams of each process, those with the most traffic first")
+	streams := flags.Int("streams", 20, "on a page: show so many streams of each process, those with the most traffic first")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
