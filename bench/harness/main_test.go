@@ -152,6 +152,7 @@ func TestEveryTestRunsOnEveryTransport(t *testing.T) {
 			}
 		}
 	}
+	require.Contains(t, table, "\nfloor: what shared memory allows", "which reads the other way round")
 	drawing, err := os.ReadFile(svgFile)
 	require.NoError(t, err)
 	require.True(t, strings.HasPrefix(string(drawing), "<svg"))

@@ -66,7 +66,7 @@ var (
 		throughput:  "in a test of throughput, bytes that arrived",
 		cpuPerOp:    "user and system time of all measured processes, divided by the operations",
 		cpuPerGiB:   "the same, divided by the GiB that arrived",
-		goMemory:    "of both processes, divided by the connections; a goroutine waits for each on the server's side",
+		goMemory:    "of both processes, divided by the connections; but for event handlers a goroutine waits for each on the server's side",
 		goHeap:      "the same without goroutine stacks",
 		resident:    "all memory in use, in Go's heap or not, divided by the connections",
 		serverWhole: "all memory of the server in use, with all sessions",

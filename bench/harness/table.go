@@ -136,6 +136,9 @@ func (r report) writeLegend(out io.Writer, comparison, mark string) {
 	if r.baseline() >= 0 {
 		fmt.Fprintf(out, "%s: how many times better than TCP of this run. 2x: twice the rate, or half the time or memory; below 1x%s: worse.\n", comparison, mark)
 	}
+	if slices.ContainsFunc(r.Results, func(res result) bool { return res.Floor != nil }) {
+		fmt.Fprintln(out, "floor: what shared memory allows by itself, and how many times as long each transport took, or what share of the throughput it had.")
+	}
 	for _, m := range legend {
 		if slices.ContainsFunc(r.Results, func(res result) bool { return res.shows(m) }) {
 			fmt.Fprintf(out, "%s: %s.\n", qualities[m].title, explanations[m])
