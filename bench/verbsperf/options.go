@@ -181,7 +181,7 @@ func (s *spec) receives(attr verbs.DeviceAttr) int {
 	case s.latency() || !s.uses():
 		return s.Depth
 	case attr.Transport == verbs.TransportIWARP:
-		return max(s.Depth, s.Iterations)
+		return max(s.Depth, s.Iterations, warmUps)
 	}
 	return max(s.Depth, min(512, attr.MaxQPWR, attr.MaxCQE/s.QPs))
 }

@@ -73,7 +73,6 @@ func TestSelfTestFindsWhatIsWrong(t *testing.T) {
 	require.Contains(t, out.String(), "  FAILED    data: byte 1 of 2 is 0x3 and was sent as 0x2\n  left out  atomics: the device has none\n")
 }
 
-// What is left out has QPs, and those are closed.
 // endsSoon is a context that is canceled once it was asked so many times.
 type endsSoon struct {
 	context.Context
@@ -97,6 +96,7 @@ func TestSelfTestThatIsInterruptedHasNotPassed(t *testing.T) {
 	require.Contains(t, out.String(), "ramjet self test of soft0, port 1: INTERRUPTED\n")
 }
 
+// What is left out has QPs, and those are closed.
 func TestSelfTestTellsOfWhatCannotBeClosed(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("the software HCA needs Linux")

@@ -194,8 +194,9 @@ func (l *eventLoop) work() int {
 	return len(list)
 }
 
-// keptTasks is for how many tasks the loop keeps memory, 5 MiB: a burst may have been of any size.
-const keptTasks = 1 << 16
+// keptTasks is for how many tasks each of the two lists keeps memory, 2.5 MiB: a burst may have been
+// of any size.
+const keptTasks = 1 << 15
 
 // act does what a callback asks for.
 func (l *eventLoop) act(c *conn, action gnet.Action) error {
