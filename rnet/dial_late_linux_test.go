@@ -285,6 +285,15 @@ type gated struct {
 	open chan struct{}
 }
 
+// gate makes it the only fabric of the test.
+func gate(t *testing.T) *gated {
+	network := &gated{fabrics[0].Fabric, make(chan struct{})}
+	usual := fabrics
+	fabrics = []fabric{{fallback.RDMA, network, nil}}
+	t.Cleanup(func() { fabrics = usual })
+	return network
+}
+
 func (g *gated) Reaches(netip.AddrPort) error { return nil }
 
 func (g *gated) Resolve(ctx context.Context, addr netip.AddrPort) (rcm.Route, error) {
@@ -295,10 +304,7 @@ func (g *gated) Resolve(ctx context.Context, addr netip.AddrPort) (rcm.Route, er
 // A session that comes while TCP connects is no failure to be remembered.
 func TestASessionThatComesWhileTCPConnectsIsForTheNextDial(t *testing.T) {
 	leak.Check(t)
-	network := &gated{fabrics[0].Fabric, make(chan struct{})}
-	usual := fabrics
-	fabrics = []fabric{{fallback.RDMA, network, nil}}
-	defer func() { fabrics = usual }()
+	network := gate(t)
 	ln := carrier{}.listen(t)
 	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{ConnectDone: func(string, string, error) {
 		close(network.open)
@@ -325,10 +331,7 @@ func TestASessionThatComesWhileTCPConnectsIsForTheNextDial(t *testing.T) {
 // Nor is it one for those who waited for it under another name.
 func TestASessionThatComesLateIsForAllWhoWaitedForIt(t *testing.T) {
 	leak.Check(t)
-	network := &gated{fabrics[0].Fabric, make(chan struct{})}
-	usual := fabrics
-	fabrics = []fabric{{fallback.RDMA, network, nil}}
-	defer func() { fabrics = usual }()
+	network := gate(t)
 	ln := carrier{}.listen(t)
 	dialers := []*Dialer{{HeadStart: -1}, {HeadStart: -1, Resolver: new(net.Resolver)}}
 	dial := func(d *Dialer) net.Conn {

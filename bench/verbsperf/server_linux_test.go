@@ -50,6 +50,19 @@ func dialed(t *testing.T, addr string) net.Conn {
 	return c
 }
 
+// connected returns both ends of a connection.
+func connected(t *testing.T) (ours, theirs net.Conn) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	theirs = dialed(t, ln.Addr().String())
+	ours, err = ln.Accept()
+	require.NoError(t, err)
+	t.Cleanup(func() { ours.Close() })
+	return ours, theirs
+}
+
 // measureAt makes a short measurement with a server.
 func measureAt(ctx context.Context, addr string) error {
 	return Run(ctx, []string{"-dial", addr, "-n", "5", "-test", "send_lat,read_bw", "-sizes", "8"}, io.Discard, os.Stderr)
@@ -301,13 +314,7 @@ func TestAMeasurementEndsWithItsContext(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			sp := oneMessage
 			change(&sp)
-			ln, err := net.Listen("tcp", "127.0.0.1:0")
-			require.NoError(t, err)
-			defer ln.Close()
-			theirs := dialed(t, ln.Addr().String())
-			ours, err := ln.Accept()
-			require.NoError(t, err)
-			defer ours.Close()
+			ours, theirs := connected(t)
 			ctx, stop := context.WithCancel(t.Context())
 			ended := make(chan error, 1)
 			go func() {
@@ -333,13 +340,7 @@ func TestMessagesGoAheadOfTheMeasurement(t *testing.T) {
 	dev, at, err := open(&options{Device: "soft0", GID: -1})
 	require.NoError(t, err)
 	defer dev.Close()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer ln.Close()
-	theirs := dialed(t, ln.Addr().String())
-	ours, err := ln.Accept()
-	require.NoError(t, err)
-	defer ours.Close()
+	ours, theirs := connected(t)
 	sp := spec{Test: "atomic_lat", Size: 8, Iterations: 5, QPs: 1, Depth: 2, Mod: 1}
 	ended := make(chan error, 1)
 	go func() {
