@@ -236,6 +236,8 @@ func TestTheTestDevicesHaveTheLimitsOfHardware(t *testing.T) {
 type placed interface {
 	PublishCPU(cpu int)
 	PeerCPU() (cpu int, ok bool)
+	AskCPU(cpu int)
+	AskedCPU() (cpu int, ok bool)
 	PeerPID() int
 }
 
@@ -257,6 +259,13 @@ func TestPeersTellTheirCPU(t *testing.T) {
 		require.Zero(t, cpu)
 		x.PublishCPU(-1)
 		_, ok = y.PeerCPU()
+		require.False(t, ok)
+		x.AskCPU(2)
+		cpu, ok = y.AskedCPU()
+		require.True(t, ok)
+		require.Equal(t, 2, cpu)
+		x.AskCPU(-1)
+		_, ok = y.AskedCPU()
 		require.False(t, ok)
 		require.Positive(t, x.PeerPID())
 	})

@@ -211,7 +211,7 @@ func (p *pairing) attach(l link, open func(*outbound)) bool {
 	q.pairing = nil
 	open(&q.out)
 	q.out.atPoll = q.out.atPoll && q.atPoll
-	q.cpus.set(&q.in.seg.Header.CPU, &q.out.Header.CPU)
+	q.cpus.set(&q.in.seg.Header.CPUs, &q.out.Header.CPUs)
 	q.link = l
 	q.open = q.mayRun()
 	return true

@@ -126,7 +126,7 @@ func (q *qp) begin() error {
 		return err
 	}
 	q.in = in
-	q.cpus.set(&in.seg.Header.CPU, nil)
+	q.cpus.set(&in.seg.Header.CPUs, nil)
 	// Once it is in the table it may be destroyed with the device: not before
 	// it is whole.
 	q.life.Lock()
@@ -274,7 +274,7 @@ func (q *qp) unpair(replace func() *inbound) (*inbound, link) {
 	q.state.Store(stateReset)
 	old := replace()
 	if q.in != nil {
-		q.cpus.set(&q.in.seg.Header.CPU, nil)
+		q.cpus.set(&q.in.seg.Header.CPUs, nil)
 	}
 	q.recvMu.Unlock()
 	q.sendMu.Unlock()
@@ -524,45 +524,61 @@ func (q *qp) do(w work) {
 
 // PublishCPU tells the peer on which CPU we run; a negative number says that
 // we do not know. It costs a store if that has changed, and a load if not.
-func (q *qp) PublishCPU(cpu int) {
-	q.cpus.mu.Lock()
-	defer q.cpus.mu.Unlock()
-	if q.cpus.own == nil {
-		return
-	}
-	if next := uint32(max(cpu, -1) + 1); q.cpus.own.Load() != next {
-		q.cpus.own.Store(next)
-	}
-}
+func (q *qp) PublishCPU(cpu int) { q.cpus.publish(cpu, ownCPU) }
 
 // PeerCPU returns the CPU that the peer published last; ok is false if it has
 // not, or there is no peer. The number is the peer's claim: do not index with
 // it unchecked.
-func (q *qp) PeerCPU() (cpu int, ok bool) {
-	q.cpus.mu.Lock()
-	defer q.cpus.mu.Unlock()
-	if q.cpus.peers == nil {
-		return 0, false
-	}
-	n := q.cpus.peers.Load()
-	if n == 0 || n > maxCPU {
-		return 0, false
-	}
-	return int(n) - 1, true
-}
+func (q *qp) PeerCPU() (cpu int, ok bool) { return q.cpus.ofPeer(ownCPU) }
+
+// AskCPU asks the peer to run on that CPU, as we do; a negative number takes
+// that back.
+func (q *qp) AskCPU(cpu int) { q.cpus.publish(cpu, askedCPU) }
+
+// AskedCPU returns the CPU on which the peer asks us to run; ok is false if it
+// does not. As with PeerCPU, the number may be any.
+func (q *qp) AskedCPU() (cpu int, ok bool) { return q.cpus.ofPeer(askedCPU) }
 
 // cpuWords are where the two ends say on which CPUs they run. They have a lock of their own:
 // sendMu and recvMu may cost microseconds whoever does not post. It comes after these.
 type cpuWords struct {
 	mu    sync.Mutex
-	own   *atomic.Uint32 // guarded by mu: in our segment, nil once destroyed
-	peers *atomic.Uint32 // guarded by mu: in the peer's segment, nil if the QP is not paired
+	own   *protocol.CPUs // guarded by mu: in our segment, nil once destroyed
+	peers *protocol.CPUs // guarded by mu: in the peer's segment, nil if the QP is not paired
 }
 
-func (c *cpuWords) set(own, peers *atomic.Uint32) {
+func ownCPU(c *protocol.CPUs) *atomic.Uint32 { return &c.Own }
+
+func askedCPU(c *protocol.CPUs) *atomic.Uint32 { return &c.Asked }
+
+func (c *cpuWords) set(own, peers *protocol.CPUs) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.own, c.peers = own, peers
+}
+
+func (c *cpuWords) publish(cpu int, word func(*protocol.CPUs) *atomic.Uint32) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.own == nil {
+		return
+	}
+	if next, own := uint32(max(cpu, -1)+1), word(c.own); own.Load() != next {
+		own.Store(next)
+	}
+}
+
+func (c *cpuWords) ofPeer(word func(*protocol.CPUs) *atomic.Uint32) (cpu int, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.peers == nil {
+		return 0, false
+	}
+	n := word(c.peers).Load()
+	if n == 0 || n > maxCPU {
+		return 0, false
+	}
+	return int(n) - 1, true
 }
 
 // maxCPU is more than any machine has.

@@ -131,7 +131,7 @@ func (m *Mux) Use(l *link.Link) {
 	m.out.control.link, m.out.control.received = l, &m.share
 	m.sent.link, m.sent.mu = l, &m.out.mu
 	m.threads = l.WakesThreads()
-	cfg := wait.Config{Profile: m.cfg.Profile, Thread: m.threads, Wire: l.OnWire(), Accepts: !m.cfg.Dialed}
+	cfg := wait.Config{Profile: m.cfg.Profile, Thread: m.threads, Wire: l.OnWire(), Accepts: !m.cfg.Dialed, Leads: m.cfg.Dialed}
 	if m.host = l.Host(); m.host != nil {
 		cfg.Peer = m.host
 	}

@@ -2,7 +2,10 @@ package wait
 
 import (
 	"runtime"
+	"strconv"
+	"strings"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -41,4 +44,61 @@ func leaveCPU() bool {
 		return false
 	}
 	return unix.SchedSetaffinity(0, &allowed) == nil
+}
+
+// joinCPU moves the thread to that CPU, and reports whether it may run there.
+func joinCPU(cpu int) bool {
+	runtime.LockOSThread() // as leaveCPU
+	defer runtime.UnlockOSThread()
+	var allowed, one unix.CPUSet
+	if unix.SchedGetaffinity(0, &allowed) != nil || !allowed.IsSet(cpu) {
+		return false
+	}
+	one.Set(cpu)
+	if unix.SchedSetaffinity(0, &one) != nil {
+		return false
+	}
+	return unix.SchedSetaffinity(0, &allowed) == nil
+}
+
+// threadDelays is for how long threads were runnable and had no CPU, as /proc/thread-self/schedstat says.
+// Of threads with the same remainder only the last one is known.
+type threadDelays [8]struct {
+	thread int
+	at     time.Duration
+	delay  time.Duration
+}
+
+// since returns the delay of the calling thread since the last call for it, 0 if there was none, or if the
+// thread had a CPU for most of the time until t.
+func (d *threadDelays) since(t time.Duration) time.Duration {
+	runtime.LockOSThread() // the file is of the thread that opens it
+	defer runtime.UnlockOSThread()
+	fd, err := unix.Open("/proc/thread-self/schedstat", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return 0
+	}
+	defer unix.Close(fd)
+	var b [64]byte
+	n, err := unix.Read(fd, b[:])
+	if err != nil {
+		return 0
+	}
+	// ns on a CPU, ns runnable without one, slices
+	fields := strings.Fields(string(b[:n]))
+	if len(fields) < 2 {
+		return 0
+	}
+	ns, err := strconv.ParseInt(fields[1], 10, 64)
+	if err != nil {
+		return 0
+	}
+	thread := unix.Gettid()
+	last := &d[thread%len(d)]
+	before := *last
+	last.thread, last.at, last.delay = thread, t, time.Duration(ns)
+	if before.thread != thread || last.delay-before.delay < (t-before.at)/8 {
+		return 0
+	}
+	return last.delay - before.delay
 }

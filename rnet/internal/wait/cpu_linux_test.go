@@ -2,8 +2,11 @@ package wait
 
 import (
 	"runtime"
+	"sync/atomic"
 	"testing"
+	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
@@ -55,4 +58,37 @@ func TestAttemptsToLeaveThePeersCPUBecomeRarer(t *testing.T) {
 	p.Settle()
 	p.stay = 0
 	require.Greater(t, attempts(16), 1, "often again")
+}
+
+// Two threads that compute on one CPU wait for it in turn.
+func TestThreadDelays(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
+	cpu := currentCPU()
+	var done atomic.Bool
+	other := make(chan bool)
+	stay := func() bool {
+		runtime.LockOSThread() // for good: the thread ends with the goroutine
+		var one unix.CPUSet
+		one.Set(cpu)
+		return unix.SchedSetaffinity(0, &one) == nil
+	}
+	go func() {
+		other <- stay()
+		for !done.Load() { // ended by the test
+		}
+		close(other)
+	}()
+	require.True(t, <-other)
+	go func() {
+		defer done.Store(true)
+		var d threadDelays
+		if !assert.True(t, stay()) || !assert.Zero(t, d.since(now()), "nothing is known before") {
+			return
+		}
+		for d.since(now()) < time.Millisecond { // ended by the kernel's scheduler
+			for begin := now(); now()-begin < 5*time.Millisecond; {
+			}
+		}
+	}()
+	<-other
 }

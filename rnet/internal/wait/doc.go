@@ -41,7 +41,8 @@
 // come sooner for it (pace). It gives way to other goroutines each microsecond, to other
 // threads after 50, and where as many poll as there are processors, to those for whom
 // something has come to a socket (netpoller). An owner never polls for a peer in our
-// process, nor for one on our CPU, which it leaves now and then (Placement).
+// process, nor for one on our CPU, which it leaves now and then (Placement). Where others compute on
+// all CPUs it may be better to share one with the peer: see colocation.
 //
 // Sleeping on a thread keeps one of Go's processors. So at most GOMAXPROCS-1 owners of
 // the process do it, each after the other runnable goroutines have run (runOthers). All

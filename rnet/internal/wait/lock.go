@@ -39,6 +39,8 @@ type Channel interface {
 type Peer interface {
 	PublishCPU(cpu int)
 	PeerCPU() (cpu int, ok bool)
+	AskCPU(cpu int)               // asks the peer to run there, too; not any more if negative
+	AskedCPU() (cpu int, ok bool) // what the peer asks for
 }
 
 // Config is how a Lock waits.
@@ -53,6 +55,8 @@ type Config struct {
 	// Accepts says that the peer may open streams, which nobody waits for. A peer in this
 	// process calls SweepSoon then.
 	Accepts bool
+	// Leads says that this end decides whether the two share a CPU. One of them does.
+	Leads bool
 	// Wire says that messages come from a network: they take longer, and polling may
 	// keep the kernel from receiving them on that processor.
 	Wire bool

@@ -11,7 +11,7 @@ type pace struct {
 	cheap   time.Duration // a shorter wait costs less by polling than by a wake-up, whatever it gains
 	begun   time.Duration // when the last wait began; 0 if that is not known
 	polls   bool          // whether that one was to poll, for as long as it may
-	arrived int           // messages since then
+	arrived int           // messages before it
 	polled  interval
 	slept   interval
 	gained  uint32        // hits that nothing but what polling gains has paid for, since waits slept for comparison
@@ -58,15 +58,15 @@ func (p *pace) init(limit, cheap time.Duration) { p.limit, p.cheap, p.bound = li
 
 // begin begins a wait, which sleeps unless polls is set. What took much longer than anybody
 // polls is left out: it says nothing of the pace.
-func (p *pace) begin(t time.Duration) {
+func (p *pace) begin(t time.Duration, arrived int) {
 	if took := t - p.begun; p.begun != 0 && took < 10*p.limit {
 		if p.polls {
-			p.polled.add(took, p.arrived)
+			p.polled.add(took, arrived-p.arrived)
 		} else {
-			p.slept.add(took, p.arrived)
+			p.slept.add(took, arrived-p.arrived)
 		}
 	}
-	p.begun, p.polls, p.arrived = t, false, 0
+	p.begun, p.polls, p.arrived = t, false, arrived
 }
 
 // forget is for a wait for which sleeping was the only choice.

@@ -105,7 +105,7 @@ func waitFor(p *policy, of *pace, from peer, t time.Duration, waits int, work ti
 			of.miss()
 			at, messages = from.next(t+most, false)
 		}
-		of.arrived += messages
+		p.arrived += messages
 		t = at + work
 	}
 	took := float64(t - since)

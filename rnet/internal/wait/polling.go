@@ -10,6 +10,7 @@ import (
 // policy decides how long the owners of a lock, and its engine, poll before they sleep.
 type policy struct {
 	profile fallback.Profile
+	arrived int // messages
 	pace    pace
 	batches pace          // the same for an engine, which waits for several at once
 	yields  time.Duration // between two chances for other goroutines
@@ -26,6 +27,9 @@ type policy struct {
 	filled time.Duration
 	rate   int64 // tokens per 1024 ns
 	broke  bool
+
+	sessions   int // in use by the process at the last wait
+	colocation colocation
 }
 
 // LatencySpin is how long anybody polls in the profile latency, LoopSpin how long an event loop does in
@@ -56,6 +60,7 @@ func (p *policy) init(cfg *Config) {
 	p.pace.init(limit, cheap)
 	p.batches.init(batch, engineCheap)
 	p.tokens, p.rate = allowance, fullRate
+	p.colocation.id, p.colocation.checks = colocations.Add(1), firstCheck
 }
 
 // pollers counts the owners in this process that have polled for longer than placement, and the shared pollers.
@@ -64,8 +69,7 @@ var pollers atomic.Int32
 // poll polls the source. An event loop does so by itself.
 func (l *Lock) poll() int {
 	n := l.src.Poll()
-	l.policy.pace.arrived += n
-	l.policy.batches.arrived += n
+	l.policy.arrived += n
 	return n
 }
 
@@ -90,6 +94,10 @@ func (l *Lock) pollFor(w *Waiter) polling {
 	if l.shares(begin) {
 		l.policy.pace.forget()
 		return pollShares
+	}
+	if l.colocated(begin) {
+		l.policy.pace.forget()
+		return pollMissed
 	}
 	if l.spinFor(w, begin) {
 		l.countHit()
@@ -227,7 +235,7 @@ func (p *policy) mayPoll(of *pace, t time.Duration) (most time.Duration, ok bool
 	if p.profile == fallback.Latency {
 		return of.limit, true
 	}
-	of.begin(t)
+	of.begin(t, p.arrived)
 	of.polls = p.afford(t) && !of.compares()
 	return of.most(), of.polls
 }

@@ -106,10 +106,11 @@ var inUse struct {
 
 // shares reports whether the owner is to hand the lock over at t.
 func (l *Lock) shares(t time.Duration) bool {
-	if l.policy.profile != fallback.Balanced || l.cfg.Local || l.cfg.Wire {
+	if l.policy.profile == fallback.Latency || l.cfg.Local || l.cfg.Wire {
 		return false
 	}
-	if inUse.join(&l.policy.used, t) <= sharedMany*procs && sharedActive.Load() == 0 {
+	l.policy.sessions = inUse.join(&l.policy.used, t)
+	if l.policy.profile == fallback.Efficient || l.policy.sessions <= sharedMany*procs && sharedActive.Load() == 0 {
 		return false
 	}
 	if l.shared == nil {

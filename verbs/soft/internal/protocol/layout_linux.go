@@ -55,8 +55,8 @@ import (
 type Header struct {
 	Arm  atomic.Uint32
 	Gate atomic.Uint32
-	CPU  atomic.Uint32 // 1 + CPU, 0: not published
-	_    [116]byte
+	CPUs CPUs
+	_    [112]byte
 
 	Posted   atomic.Uint64
 	Consumed atomic.Uint64
@@ -68,6 +68,12 @@ type Header struct {
 	_    [KeysAt - 260]byte
 
 	Keys [KeySlots]atomic.Uint32
+}
+
+// CPUs is where the owner of a segment runs. Each word is 1 + CPU, or 0: not known.
+type CPUs struct {
+	Own   atomic.Uint32 // where it ran when it looked last
+	Asked atomic.Uint32 // where it asks the peer to run, too
 }
 
 // The bits of Header.Arm.
