@@ -32,6 +32,7 @@ func (cfg Config) NewClient(handler gnet.EventHandler, opts ...gnet.Option) (*Cl
 	if err != nil {
 		return nil, err
 	}
+	b.client = true
 	b.tcp = true // a dial to TCP is none of the peers'
 	b.opts.LB = gnet.LeastConnections
 	b.ticked = true
@@ -72,6 +73,7 @@ func (c *Client) Stop() error {
 		return gerrors.ErrEngineInShutdown
 	}
 	defer c.b.forget()
+	c.b.call() // for good
 	c.awaitEnrolling()
 	return c.gnet.Stop()
 }
@@ -145,6 +147,8 @@ func (c *Client) EnrollContext(conn net.Conn, ctx any) (gnet.Conn, error) {
 	results := make(chan gnet.RegisteredResult, 1)
 	go func() { // ended by the connection's loop; it stays if a callback has ended that
 		defer c.enrolling.Done()
+		c.b.call()
+		defer c.b.calls.Add(-1)
 		gc, err := c.gnet.EnrollContext(conn, ctx)
 		results <- gnet.RegisteredResult{Conn: gc, Err: err}
 	}()

@@ -24,21 +24,25 @@ import (
 // bridge is the handler that gnet sees: it passes on what is about TCP
 // connections, and serves streams when a loop is woken.
 type bridge struct {
-	handler gnet.EventHandler
-	cfg     Config
-	opts    gnet.Options // what the user has asked for
-	addrs   []string
-	tcp     bool // TCP peers are served
-	fast    bool // others are
-	profile fallback.Profile
-	log     *slog.Logger
-	readCap int
+	handler  gnet.EventHandler
+	cfg      Config
+	opts     gnet.Options // what the user has asked for
+	addrs    []string
+	tcp      bool // TCP peers are served
+	fast     bool // others are
+	client   bool
+	parkTime time.Duration // maxPark
+	profile  fallback.Profile
+	log      *slog.Logger
+	readCap  int
 
 	eng       gnet.Engine // set by OnBoot
 	ticked    bool        // of the ticker's goroutine
 	startErr  error       // why the engine was ended before it began
 	loopCount int
 	next      atomic.Uint32
+
+	calls atomic.Int32 // of gnet, which all loops may have to answer
 
 	running   chan struct{} // closed when each loop has its wake socket
 	down      chan struct{} // closed by OnShutdown
@@ -77,7 +81,7 @@ func CountConnections(eng gnet.Engine) int {
 func (cfg Config) bridge(handler gnet.EventHandler, opts []gnet.Option) (*bridge, error) {
 	b := &bridge{
 		handler: handler, cfg: cfg, listeners: map[string]loop.Listener{},
-		running: make(chan struct{}), down: make(chan struct{}), loopEnded: make(chan struct{}),
+		parkTime: maxPark, running: make(chan struct{}), down: make(chan struct{}), loopEnded: make(chan struct{}),
 	}
 	for _, o := range opts {
 		o(&b.opts)
@@ -160,7 +164,11 @@ func (b *bridge) OnTick() (time.Duration, gnet.Action) {
 	if !b.opts.Ticker {
 		return time.Hour, gnet.None
 	}
-	return b.handler.OnTick()
+	next, action := b.handler.OnTick()
+	if action == gnet.Shutdown {
+		b.call() // for good
+	}
+	return next, action
 }
 
 // start makes the engine serve streams. An error ends it: what the

@@ -31,11 +31,13 @@ type eventLoop struct {
 
 	streams atomic.Int64  // open ones
 	tcp     *atomic.Int64 // connections that gnet itself serves on this loop
-	rest    atomic.Uint32 // what the next Ring has to do
+	rest    atomic.Uint32 // what the next Wake has to do
+	called  atomic.Bool   // gnet was given something to do on this loop
 
 	// Of the loop's goroutine.
 	conns    map[*conn]struct{} // open, or with something to be sent
 	spin     spinner
+	turns    int       // of gnet, before the loop may park: what it was given is done in the second one at the latest
 	asleep   time.Time // since when the loop is in gnet's epoll; zero if it was to come back at once
 	shutdown bool      // a callback has asked for the end of the engine: of the handler only OnClose is called then
 	whole    []byte    // Writev puts small pieces together in it
@@ -58,7 +60,7 @@ const (
 const (
 	awake    uint32 = iota
 	asleep          // in gnet's epoll: wake it by the socket
-	sleeping        // on its thread, for threadSlice at most: wake the poller
+	sleeping        // at its only session's channel: wake the poller
 )
 
 // lookRounds is how many rounds lie between two looks at the clock.
@@ -71,6 +73,9 @@ func (l *eventLoop) run() gnet.Action {
 	if l.tcp.Load() > 0 {
 		limit = runWithTCP
 	}
+	if l.called.Swap(false) {
+		l.turns = 2
+	}
 	begin := time.Now()
 	end := begin.Add(limit)
 	l.poller.Iteration()
@@ -82,6 +87,7 @@ func (l *eventLoop) run() gnet.Action {
 	for round := 1; ; round++ {
 		busy := l.work() + l.poller.Poll()
 		if l.shutdown {
+			l.b.call() // to end the other loops, for good
 			return gnet.Shutdown
 		}
 		if busy > 0 {
@@ -97,6 +103,11 @@ func (l *eventLoop) run() gnet.Action {
 		case spin && now.After(end):
 			return l.yield()
 		case spin, l.sleepOnThread(end):
+		case l.park(begin.Add(l.b.parkTime)):
+			end = time.Now().Add(limit)
+		case l.turns > 0:
+			l.turns--
+			return l.yield()
 		case worked && !time.Now().Before(end):
 			return l.yield() // it may go on like this
 		case l.sleep():
@@ -121,6 +132,32 @@ func (l *eventLoop) sleepOnThread(end time.Time) bool {
 	slept := l.poller.Sleep(now.Add(threadSlice), l.pending.Load)
 	l.rest.Store(awake)
 	return slept
+}
+
+// maxPark is for how long the loop of a client leaves gnet without a chance.
+const maxPark = 100 * time.Millisecond
+
+// park lets the goroutine wait for its session alone until there is something to do, or that time has come. One
+// wake-up ends it, and not that of the engine, and then that of gnet's epoll. It returns false where gnet may have something to
+// do meanwhile, which only a client knows.
+func (l *eventLoop) park(until time.Time) bool {
+	if !l.b.client || l.b.opts.LockOSThread || l.tcp.Load() > 0 || l.turns > 0 || l.gnetIsCalled() || !time.Now().Before(until) {
+		return false
+	}
+	l.rest.Store(sleeping)
+	parked := l.poller.Park(until, func() bool { return l.pending.Load() || l.gnetIsCalled() })
+	l.rest.Store(awake)
+	return parked
+}
+
+func (l *eventLoop) gnetIsCalled() bool { return l.called.Load() || l.b.calls.Load() > 0 }
+
+// call ends the waits of loops that gnet does not know of: it needs them, until calls is taken back.
+func (b *bridge) call() {
+	b.calls.Add(1)
+	for _, l := range b.allLoops() {
+		l.Wake()
+	}
 }
 
 // yield lets gnet work, and comes back after it.
@@ -250,7 +287,7 @@ func (l *eventLoop) Register(ctx context.Context, addr net.Addr) (<-chan gnet.Re
 
 // enrollServer gives a connection of the system to gnet's loop.
 func (l *eventLoop) enrollServer(conn net.Conn, userContext any) (gnet.Conn, error) {
-	results, err := l.gnet.Enroll(gnet.NewContext(context.Background(), userContext), conn)
+	results, err := l.enroll(gnet.NewContext(context.Background(), userContext), conn)
 	if err != nil {
 		conn.Close()
 		return nil, err
@@ -322,7 +359,14 @@ func (l *eventLoop) Enroll(ctx context.Context, c net.Conn) (<-chan gnet.Registe
 	if _, overTCP := c.(*net.TCPConn); overTCP && !l.b.tcp {
 		return nil, fmt.Errorf("rgnet: enroll the TCP connection to %v: the configuration allows none: %w", c.RemoteAddr(), gerrors.ErrUnsupportedOp)
 	}
-	return l.gnet.Enroll(ctx, c)
+	return l.enroll(ctx, c)
+}
+
+func (l *eventLoop) enroll(ctx context.Context, c net.Conn) (<-chan gnet.RegisteredResult, error) {
+	results, err := l.gnet.Enroll(ctx, c)
+	l.called.Store(true)
+	l.Wake()
+	return results, err
 }
 
 // Execute runs r on the loop's goroutine.

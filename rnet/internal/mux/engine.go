@@ -63,13 +63,16 @@ func (m *Mux) lookAnyway() {
 const lookTime = 20 * time.Millisecond
 
 // onLoopEvent tells the event loop that serves the session, if one does, of an
-// event.
-func (m *Mux) onLoopEvent() bool {
+// event. The engine rests then if the loop wants to wait at the channel itself.
+func (m *Mux) onLoopEvent() (told, rest bool) {
 	if !m.onLoop() {
-		return false
+		return false, false
+	}
+	if rest = m.loop.waits.Load(); rest {
+		m.loop.rested.Store(true) // before the loop is told: see cool
 	}
 	m.cfg.Poller.warm(m)
-	return true
+	return true, rest
 }
 
 // keepAlive is called by the engine every link.KeepAlivePeriod.

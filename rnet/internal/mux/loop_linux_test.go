@@ -127,6 +127,52 @@ func TestALoopSleepsOnItsThreadWhileItsSleepsAreShort(t *testing.T) {
 	require.True(t, sleeps())
 }
 
+// The engine leaves the channel after an event, and comes back when the loop does not wait there any more.
+func TestALoopParksInTheEnginesPlace(t *testing.T) {
+	l, dialed := onHandLoop(t, overSoft, 1)
+	m := l.Sinks[0].Stream.m
+	end := time.Now().Add(hang.Time)
+	sends := 0
+	message := func() {
+		_, err := dialed[0].Write([]byte("x"))
+		assert.NoError(t, err)
+	}
+	came := func() bool { return len(l.Sinks[0].Got) == sends }
+	for range 20 {
+		l.Sleeps(t) // with the engine at the channel
+		sends++
+		message()
+		l.Until(t, "the message is there", came)
+		for !l.poller.Park(time.Now(), noWork) {
+			l.Sleeps(t)
+			sends++
+			message()
+			l.Until(t, "the message is there", came)
+		}
+		for range 20 {
+			sends++
+			sent := hang.Start(t, message)
+			for !came() {
+				require.True(t, l.poller.Park(end, noWork)) // ended by the message, or credit
+				l.poller.Poll()
+				require.True(t, time.Now().Before(end), "a wait went on")
+			}
+			sent()
+		}
+	}
+	failed := make(chan struct{})
+	go func() {
+		defer close(failed)
+		m.Fail(io.EOF)
+	}()
+	for m.Err() == nil {
+		l.poller.Park(end, noWork)
+		l.poller.Poll()
+	}
+	<-failed
+	require.True(t, time.Now().Before(end), "a wait went on")
+}
+
 // A session that has ended is garbage, also where a loop sleeps, or no loop gathers anything.
 func TestAListThatASessionHasLeftDoesNotHoldIt(t *testing.T) {
 	l, _ := onHandLoop(t, overSoft, 1)

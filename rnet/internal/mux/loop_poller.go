@@ -32,7 +32,7 @@ type Poller struct {
 	placement wait.Placement
 
 	woken    atomic.Bool         // warmed is not empty
-	sleeping atomic.Pointer[Mux] // on whose channel the loop's thread sleeps, or is about to
+	sleeping atomic.Pointer[Mux] // on whose channel the loop sleeps, or is about to
 
 	mu     sync.Mutex
 	warmed []*Mux            // to become hot; guarded by mu
@@ -183,6 +183,12 @@ func (p *Poller) visit(m *Mux) (n int, keep bool) {
 func (p *Poller) cool(m *Mux) (n int, keep bool) {
 	m.loop.quiet = 0
 	m.loop.cold.Store(true)
+	if m.loop.rested.Load() { // after cold was stored: an engine that has missed it has stored this before
+		m.loop.waits.Store(false)
+		m.loop.rested.Store(false)
+		m.pollLock.Rested()
+		m.pollLock.CallEngine()
+	}
 	n = m.pollLock.Rearm()
 	if n == 0 && !m.loop.unblocks.Load() && !m.closing.Load() {
 		m.pollLock.PollMisses.Add(1)
@@ -220,23 +226,12 @@ func (p *Poller) Arm() bool {
 // the loop has work, which is asked after Wake would end it. It returns false if the loop is
 // to sleep elsewhere.
 func (p *Poller) Sleep(until time.Time, work func() bool) bool {
-	if len(p.hot) != 1 || p.Sessions() != 1 {
-		return false
-	}
-	m := p.hot[0]
-	if !m.threads || m.closing.Load() || !p.past.EnterThread() {
+	m := p.only()
+	if m == nil || !m.threads || !p.past.EnterThread() {
 		return false
 	}
 	defer wait.LeaveThread()
-	p.sleeping.Store(m)
-	defer p.sleeping.Store(nil)
-	switch n := m.pollLock.Rearm(); {
-	case m.closing.Load(): // visit sees it
-	case n > 0:
-		m.pollLock.CountHit()
-		m.dispatch()
-	case !work() && !p.woken.Load() && !m.loop.unblocks.Load() && !m.closing.Load():
-		m.pollLock.PollMisses.Add(1)
+	if p.mayWait(m, work) {
 		m.pollLock.ThreadWaits.Add(1)
 		p.threadSleeps.Add(1)
 		// Ended by: an arrival (data, credit), Wake (a task, a new session, an
@@ -245,10 +240,56 @@ func (p *Poller) Sleep(until time.Time, work func() bool) bool {
 		m.link.Channel().WaitThread(until)
 		p.past.Add(time.Since(begin))
 	}
+	p.sleeping.Store(nil)
 	return true
 }
 
-// Wake ends Sleep.
+// Park is Sleep for sleeps that are too long for a thread: the goroutine parks at the completion channel, in the
+// engine's place. It returns false where the engine is still there, which leaves after its next event.
+func (p *Poller) Park(until time.Time, work func() bool) bool {
+	m := p.only()
+	if m == nil {
+		return false
+	}
+	if !m.loop.rested.Load() {
+		m.loop.waits.Store(true)
+		return false
+	}
+	if p.mayWait(m, work) {
+		begin := time.Now()
+		if m.link.Channel().Wait(until) == nil { // ended as in Sleep
+			m.pollLock.Wakeups.Add(1)
+		}
+		p.past.Add(time.Since(begin))
+	}
+	p.sleeping.Store(nil)
+	return true
+}
+
+// only returns the session that is the only one of the loop, nil if there are others, or it comes to its end.
+func (p *Poller) only() *Mux {
+	if len(p.hot) != 1 || p.Sessions() != 1 || p.hot[0].closing.Load() {
+		return nil
+	}
+	return p.hot[0]
+}
+
+// mayWait arms the session, for a wait that Wake ends from here on, and reports whether there is nothing to do.
+func (p *Poller) mayWait(m *Mux, work func() bool) bool {
+	p.sleeping.Store(m)
+	switch n := m.pollLock.Rearm(); {
+	case m.closing.Load(): // visit sees it
+	case n > 0:
+		m.pollLock.CountHit()
+		m.dispatch()
+	case !work() && !p.woken.Load() && !m.loop.unblocks.Load() && !m.closing.Load():
+		m.pollLock.PollMisses.Add(1)
+		return true
+	}
+	return false
+}
+
+// Wake ends Sleep and Park.
 func (p *Poller) Wake() {
 	if m := p.sleeping.Load(); m != nil {
 		m.link.Channel().Wake()

@@ -29,6 +29,9 @@ type looped struct {
 	// takes it back wakes the loop.
 	cold atomic.Bool
 
+	waits  atomic.Bool // the loop wants to wait at the channel: the engine rests after the next event
+	rested atomic.Bool // it does
+
 	mu        sync.Mutex
 	unblocked []*Stream // may write again; guarded by mu
 	unblocks  atomic.Bool
@@ -209,6 +212,9 @@ func (m *Mux) handBack() {
 	}
 	m.loop.events = nil
 	m.loop.batch = link.PollBatch
+	if m.loop.rested.Load() {
+		m.pollLock.Rested()
+	}
 	m.pollLock.Release()
 	close(m.loop.handed)
 }

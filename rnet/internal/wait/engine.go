@@ -12,8 +12,8 @@ type Engine struct {
 	Period time.Duration
 	Tick   func()
 	// LoopEvent is called for each event. It reports whether an event loop has the
-	// lock for good, and was told of the event.
-	LoopEvent func() bool
+	// lock for good, and was told of the event, and whether the engine is to rest then.
+	LoopEvent func() (told, rest bool)
 }
 
 // Run is the engine, a goroutine that serves the lock while nobody has it: at an event
@@ -61,9 +61,11 @@ func (l *Lock) Run(e *Engine) {
 			continue
 		}
 		l.Wakeups.Add(1)
-		if !e.LoopEvent() && l.enterOrNote() {
-			rests = l.serve()
+		told, rest := e.LoopEvent()
+		if !told && l.enterOrNote() {
+			rest = l.serve()
 		}
+		rests = rest
 	}
 }
 

@@ -419,6 +419,10 @@ func (l *Lock) CallEngine() {
 	}
 }
 
+// Rested says, for such an owner, that LoopEvent has told the engine to rest: the owner may wait at the
+// completion channel in its place, until CallEngine.
+func (l *Lock) Rested() { l.rests = true }
+
 // Rearm arms the CQ for such an owner, and polls what came before.
 func (l *Lock) Rearm() (n int) {
 	l.tellHits()

@@ -35,7 +35,7 @@ func (b *box) run(t *testing.T) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		b.lock.Run(&Engine{Period: time.Hour, Tick: func() {}, LoopEvent: func() bool { return false }})
+		b.lock.Run(&Engine{Period: time.Hour, Tick: func() {}, LoopEvent: func() (told, rest bool) { return false, false }})
 		b.lock.Close()
 	}()
 	t.Cleanup(func() {
