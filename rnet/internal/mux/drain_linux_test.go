@@ -124,3 +124,18 @@ func TestASessionDoesNotEndBeforeItsLastFinIsSent(t *testing.T) {
 		})
 	}
 }
+
+// A peer that leaves again and again does not put off the end of a session without streams.
+func TestTheFirstGoAwayCounts(t *testing.T) {
+	dialed, accepted := overSoft.pair(t)
+	defer stopPolling(t, accepted.Mux)() // the answer would end it
+	ends := func() time.Duration {
+		dialed.idle.mu.Lock()
+		defer dialed.idle.mu.Unlock()
+		return dialed.idle.at // 0 when it has passed
+	}
+	dialed.PeerLeaves()
+	first := ends()
+	dialed.PeerLeaves()
+	require.LessOrEqual(t, ends(), first)
+}

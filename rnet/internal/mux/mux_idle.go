@@ -62,10 +62,13 @@ func (m *Mux) Drain() {
 }
 
 // PeerLeaves notes that the peer takes no more streams or, on the listening side, opens
-// none. The dialing side says that in turn, after the last OPEN.
+// none. The dialing side says that in turn, after the last OPEN. Only the first time counts: a peer
+// that goes on saying it neither costs more nor keeps a session that nobody uses.
 func (m *Mux) PeerLeaves() {
-	m.goingAway.Store(true)
-	m.draining.Store(false)
+	known := m.goingAway.Swap(true)
+	if drained := m.draining.Swap(false); known && !drained {
+		return
+	}
 	if m.cfg.Dialed {
 		m.out.say(sayLast)
 	}
