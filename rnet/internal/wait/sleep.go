@@ -37,21 +37,21 @@ func (l *Lock) sleepFor(w *Waiter) bool {
 			LeaveThread()
 		}
 	}()
-	if thread {
-		if l.runOthers(w) {
-			return true
-		}
-		if l.word.load().waiters() > 0 {
-			return w.Ready()
-		}
-	} else if !l.rests {
+	if !thread && !l.rests {
 		return w.Ready()
 	}
+	others := true // others may be runnable
 	for !w.Ready() {
 		if l.src.Failed() || l.word.load().waiters() > 0 {
 			return w.Ready()
 		}
+		if thread && others {
+			others = false
+			l.runOthers(w)
+			continue
+		}
 		if l.armAndPoll() {
+			others = true
 			continue
 		}
 		if !w.fallAsleep() {
@@ -71,8 +71,7 @@ func (l *Lock) sleepFor(w *Waiter) bool {
 			thread = false
 		}
 		w.awake()
-		l.cqArmed = true
-		l.poll()
+		others = l.poll() > 0
 		if !thread && !l.rests {
 			return w.Ready()
 		}
@@ -172,12 +171,12 @@ func EnterThread() bool {
 func LeaveThread() { threadSleeps.Add(-1) }
 
 // runOthers lets the other goroutines run that are runnable on this processor of Go,
-// before a sleep on the thread keeps it from them. It reports whether w became ready.
+// before a sleep on the thread keeps it from them. It ends when w is ready.
 //
 // One yield that returns at once does not show that there are none: at every 61st
 // decision Go's scheduler takes the head of the global queue, which is the goroutine that
 // yields, and passes over this processor's own queue.
-func (l *Lock) runOthers(w *Waiter) bool {
+func (l *Lock) runOthers(w *Waiter) {
 	rounds, quiet := othersRounds, 0
 	if procs > 1 {
 		rounds = 1 // other processors steal what is runnable here
@@ -186,17 +185,15 @@ func (l *Lock) runOthers(w *Waiter) bool {
 		begin := now()
 		runtime.Gosched()
 		took := now() - begin
-		l.poll()
-		if w.Ready() {
-			return true
+		if l.poll(); w.Ready() {
+			return
 		}
 		if took >= calmYield {
 			quiet = 0
 		} else if quiet++; quiet == quietYields {
-			break
+			return
 		}
 	}
-	return false
 }
 
 const (

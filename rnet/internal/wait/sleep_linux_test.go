@@ -72,6 +72,52 @@ func TestWhoIsRunnableRunsBeforeTheThreadSleeps(t *testing.T) {
 	require.Zero(t, kept, "sleeps that kept a runnable goroutine from running")
 }
 
+// reception is a dormitory to which something comes for a goroutine that does not wait for the lock, as Accept.
+type reception struct {
+	dormitory
+	comes bool
+	ran   atomic.Int64
+}
+
+func (r *reception) Poll() int {
+	n := r.dormitory.Poll()
+	if r.comes {
+		r.comes = false
+		n++
+		go r.ran.Add(1) // runnable, on the same processor
+	}
+	return n
+}
+
+// So do those for whom something comes between two sleeps.
+func TestWhoBecomesRunnableBetweenSleepsRunsBeforeTheNext(t *testing.T) {
+	onProcessors(t, 1)
+	const rounds = 2000
+	var w Waiter
+	r := &reception{}
+	r.lock.Init(r, r, Config{Thread: true}) // and is ours
+	r.lock.rests = false
+	came, sleeps, again, kept := int64(0), 0, 0, 0
+	r.sleep = func() {
+		if sleeps++; sleeps == 1 {
+			r.comes = true
+			came++
+			return
+		}
+		if again++; r.ran.Load() < came {
+			kept++
+		}
+		r.publish(&w)
+	}
+	for range rounds {
+		r.lock.sleeper, sleeps = sleeper{}, 0 // forgets what a slow machine has taught it
+		w.Begin()
+		r.lock.sleepFor(&w)
+	}
+	require.NotZero(t, again)
+	require.Zero(t, kept, "sleeps that kept a runnable goroutine from running")
+}
+
 // What ends the sleeps of a proxy is done by another goroutine of the process, which a
 // timer or a socket wakes. It needs the processor that a thread would take along.
 func TestSleepsThatOurOwnGoroutinesEndAreNotOnTheThread(t *testing.T) {
