@@ -221,6 +221,21 @@ func TestAnEngineLeavesALockThatIsAskedFor(t *testing.T) {
 	await()
 }
 
+// What comes for others without end is the engine's, which gives way to other goroutines.
+func TestAnOwnerThatIsToSleepLeavesTrafficToTheEngine(t *testing.T) {
+	s := &source{poll: func() int { return 1 }}
+	l := new(Lock)
+	l.Init(s, s, Config{Profile: fallback.Efficient}) // and is ours
+	l.word.Store(0)
+	var w Waiter
+	w.Begin()
+	await := hang.Start(t, func() { l.Wait(&w) })
+	hang.Eventually(t, "the lock is left", func() bool { return l.word.load().has(armed) })
+	require.Len(t, l.call, 1, "the engine is called")
+	l.Wake(&w)
+	await()
+}
+
 // What it finds when it arms may be a part of what has arrived, and be for nobody who waits.
 func TestEnsureArmedArmsAlsoIfSomethingHasArrived(t *testing.T) {
 	b := &box{wake: make(chan struct{}, 1)}

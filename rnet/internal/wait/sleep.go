@@ -40,10 +40,10 @@ func (l *Lock) sleepFor(w *Waiter) bool {
 	if !thread && !l.rests {
 		return w.Ready()
 	}
-	others := true // others may be runnable
+	others, came := true, 0 // others may be runnable; polls in a row that have brought something
 	for !w.Ready() {
-		if l.src.Failed() || l.word.load().waiters() > 0 {
-			return w.Ready()
+		if l.src.Failed() || l.word.load().waiters() > 0 || came > leaveRounds {
+			return w.Ready() // traffic that does not end is the engine's
 		}
 		if thread && others {
 			others = false
@@ -52,6 +52,7 @@ func (l *Lock) sleepFor(w *Waiter) bool {
 		}
 		if l.armAndPoll() {
 			others = true
+			came++
 			continue
 		}
 		if !w.fallAsleep() {
@@ -71,7 +72,7 @@ func (l *Lock) sleepFor(w *Waiter) bool {
 			thread = false
 		}
 		w.awake()
-		others = l.poll() > 0
+		others, came = l.poll() > 0, 0
 		if !thread && !l.rests {
 			return w.Ready()
 		}
