@@ -198,7 +198,7 @@ func (c *counter) join(joined *uint32, t time.Duration) int {
 	for {
 		v := c.Load()
 		last, before, count := uint32(v>>32), uint16(v>>16), uint16(v)
-		if int32(period-last) < 0 {
+		if ago := last - period; ago != 0 && ago < 1<<16 { // more is a later time, in which nobody counted
 			return int(max(before, count)) // t is from before what others have counted since
 		}
 		if last != period {

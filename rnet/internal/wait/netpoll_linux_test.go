@@ -107,3 +107,13 @@ func TestALateMemberOfTheCrowdLeavesItAsItIs(t *testing.T) {
 	require.Equal(t, 3, c.join(&three[1], at(9)))
 	require.Equal(t, 3, c.join(&three[0], at(10)))
 }
+
+// Nobody may have polled for a month, nor since a process began that is so old.
+func TestTheCrowdIsCountedAgainAfterALongTime(t *testing.T) {
+	var c counter
+	var one, other uint32
+	for at := time.Duration(0); at < 200*24*time.Hour; at += 30 * 24 * time.Hour {
+		require.Equal(t, 1, c.join(&one, at+time.Second))
+		require.Equal(t, 2, c.join(&other, at+time.Second))
+	}
+}
