@@ -517,3 +517,21 @@ func TestStreamsThatHadToWaitShareMessages(t *testing.T) {
 	require.Less(t, m.link.Mark().Requests-before, uint64(streams*messages*3/4))
 	t.Logf("%d frames in %d messages, of %d writes that waited", streams*messages, m.link.Mark().Requests-before, m.Stats().CreditStalls)
 }
+
+// A waker may have seen the loop, which has handed the session back when it goes on.
+func TestWhoWakesAStreamOfALoopAlsoWakesAnOwnerThatSleeps(t *testing.T) {
+	l := new(handLoop)
+	l.poller = NewPoller(l, fallback.Balanced)
+	l.Poller = l.poller
+	k := overSoft
+	k.dialPoller = l.poller
+	dialed, _ := k.pair(t)
+	c, err := dialed.open() // and never attached
+	require.NoError(t, err)
+	l.poller.Close()
+	c.send.wait.Begin()
+	await := hang.Start(t, func() { dialed.pollLock.Wait(&c.send.wait) })
+	hang.Eventually(t, "a sleep", func() bool { return dialed.pollLock.ThreadWaits.Load() > 0 || c.send.wait.Parked() })
+	dialed.unblock(c)
+	await()
+}

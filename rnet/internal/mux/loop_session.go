@@ -164,10 +164,7 @@ func (l *looped) fitBatch(ringSize int) {
 // unblock puts st on the list of streams on which the loop may go on to write. Any
 // goroutine calls it, with locks held.
 func (m *Mux) unblock(st *Stream) {
-	if !st.send.wait.Take() {
-		if st.send.wait.Parked() { // a Close that lingers, of a stream that was never attached
-			m.pollLock.Wake(&st.send.wait)
-		}
+	if !m.pollLock.WakeOrTake(&st.send.wait) { // a Close that lingers, perhaps, of a stream that was never attached
 		return
 	}
 	m.loop.mu.Lock()

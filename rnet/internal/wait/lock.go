@@ -175,6 +175,24 @@ func (l *Lock) Wake(w *Waiter) {
 	}
 }
 
+// WakeOrTake is Wake where w may be of a stream of an event loop, which does not park: if w waits, and is
+// neither parked nor asleep, it is ready after it, and a list is to tell the loop that the stream may go on.
+func (l *Lock) WakeOrTake(w *Waiter) (taken bool) {
+	for {
+		switch w.state.Load() {
+		case waiterWaiting:
+			if w.state.CompareAndSwap(waiterWaiting, waiterReady) {
+				return true
+			}
+		case waiterParked, waiterAsleep:
+			l.Wake(w)
+			return false
+		default:
+			return false
+		}
+	}
+}
+
 // WakePolled is Wake for a Poll of the Source. It needs no exchange if the poll is for w.
 func (l *Lock) WakePolled(w *Waiter) {
 	if w == l.polledFor {

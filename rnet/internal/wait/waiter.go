@@ -34,11 +34,6 @@ func (w *Waiter) BeginLocked() { release.Store32(&w.state, waiterWaiting) }
 // Ready reports whether the Waiter was woken since Begin.
 func (w *Waiter) Ready() bool { return w.state.Load() == waiterReady }
 
-// Take makes a Waiter ready that waits and is neither parked nor asleep, and reports
-// whether it did. It is for streams of an event loop, which do not park: a list tells the
-// loop that they may go on.
-func (w *Waiter) Take() bool { return w.state.CompareAndSwap(waiterWaiting, waiterReady) }
-
 // Parked reports whether the Waiter blocks its goroutine now.
 func (w *Waiter) Parked() bool { return w.state.Load() == waiterParked }
 
