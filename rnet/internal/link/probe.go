@@ -107,7 +107,10 @@ func (l *Link) KeepAlive() (wantsFrame bool, err error) {
 	l.in.mu.Lock()
 	frames := l.in.frames
 	l.in.mu.Unlock()
-	life := lifeSigns{frames, l.peerReleased.Load(), l.peerPosted.Load(), l.done.Load(), l.probesDone.Load()}
+	life := lifeSigns{frames: frames, released: l.peerReleased.Load(), posted: l.peerPosted.Load(), probes: l.probesDone.Load()}
+	if l.has.emulation == nil { // otherwise it is TCP that took it: see probing
+		life.done = l.done.Load()
+	}
 	if l.lastProbe > l.probesDone.Load() && life == l.lastLife {
 		return false, fmt.Errorf("%w: nothing came from the peer for %v", syscall.ETIMEDOUT, KeepAlivePeriod)
 	}

@@ -69,3 +69,22 @@ func TestAPeerThatSaysNothingForAPeriodIsGivenUp(t *testing.T) {
 	_, err = u.link.KeepAlive()
 	require.ErrorIs(t, err, syscall.ETIMEDOUT)
 }
+
+// On iWARP, where there are no immediates, a request is done when TCP has taken it, also for a
+// machine that is dead.
+func TestRequestsThatAreDoneAreALifeSignWithImmediatesOnly(t *testing.T) {
+	for _, device := range wireLike {
+		t.Run(device, func(t *testing.T) {
+			u, _ := pair(t, device, MinRing)
+			_, err := u.link.KeepAlive() // nobody polls: the probe stays out
+			require.NoError(t, err)
+			u.link.done.Add(1)
+			_, err = u.link.KeepAlive()
+			if u.link.Immediates() {
+				require.NoError(t, err)
+			} else {
+				require.ErrorIs(t, err, syscall.ETIMEDOUT)
+			}
+		})
+	}
+}
