@@ -131,6 +131,7 @@ func (l *Link) complete(wc *verbs.WC) error {
 	if l.has.emulation != nil && wc.Opcode == verbs.WCRecv {
 		var err error
 		if short, err = l.has.emulation.read(wc); err != nil {
+			l.violated = true
 			return err
 		}
 	}
@@ -166,6 +167,7 @@ func (l *Link) complete(wc *verbs.WC) error {
 		l.credit = true
 		return nil
 	}
+	l.violated = true // by a SEND, where there are immediates
 	return fmt.Errorf("%w: completion of operation %d", ErrProtocol, wc.Opcode)
 }
 
