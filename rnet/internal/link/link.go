@@ -56,10 +56,14 @@ var ErrRing = errors.New("the peer's ring is too large for this process")
 // controlSlots are receives beyond those for data: credit messages need no
 // slot credit. At most one is sent for each quarter of the ring and one for
 // each quarter of the slots, and a peer cannot use more than the whole of
-// both before it has read them, so 8 can be under way. Another 8 may have been
-// used up and not been posted again. The send queue has as many places beyond
-// those for data, for the same messages.
-const controlSlots = 16
+// both before it has read them, so 8 can be under way. Another 8 may lie in the batch that is being
+// taken in: they count as soon as they were looked at, so that as many can follow, and are posted again at its end. And
+// fewer than controlUnposted, with the one of Greet, may have been used up before. The send queue has as many places
+// beyond those for data, for the same messages.
+const (
+	controlSlots    = 16 + controlUnposted
+	controlUnposted = 8
+)
 
 // Link is one end of an RC queue pair that carries frames. Its methods say who may
 // call them; those of set-up and end are called by one goroutine, before and after all

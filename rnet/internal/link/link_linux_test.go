@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
@@ -235,7 +236,7 @@ func TestCreditMessagesDoNotEatTheSlotsOfData(t *testing.T) {
 	for i := range 50 * MinRing / MinPiece {
 		from.until("room", func() bool { return from.trySend(Header{}, payloadOf(i, MinPiece-HeaderLen)) })
 		require.NoError(t, to.link.Poll().Err)
-		require.Less(t, from.link.receives.used-from.link.receives.usedData, controlSlots/2)
+		require.Less(t, from.link.receives.used-from.link.receives.usedData, controlUnposted)
 	}
 	require.Greater(t, to.link.Stats().CreditsSent, uint64(controlSlots))
 }
@@ -265,4 +266,43 @@ func TestRoomOffersAPartOfALongPayload(t *testing.T) {
 		_, bytes := from.link.Unused()
 		require.Less(t, bytes, MinRing/2)
 	})
+}
+
+// Credit counts as soon as its message was looked at, before the receive of that is posted again. Even
+// so there is a receive for each message that the peer sends.
+func TestCreditMessagesFindAReceiveInTheMiddleOfABatch(t *testing.T) {
+	from, to := pair(t, soft.DeviceName, MinRing)
+	from.link.wcs = make([]verbs.WC, PollBatch)
+	used := &from.link.receives
+	send := func(size int) bool {
+		sent := from.trySend(Header{}, payloadOf(0, size))
+		assert.NoError(t, to.link.Poll().Err)
+		return sent
+	}
+	useUp := func() { // the ring by long messages, but for what short ones take that use up the slots
+		for _, free := from.link.Unused(); free > MinRing/6 && send(MinPiece); _, free = from.link.Unused() {
+		}
+		for send(1) {
+		}
+	}
+	for used.used-used.usedData < controlUnposted-1 { // as many as are not posted again yet
+		send(1)
+		require.NoError(t, from.link.Poll().Err)
+	}
+	useUp()
+	needed := 0
+	from.keep = func(Header, []byte) bool {
+		from.keep = nil
+		before := to.link.Mark().Requests
+		useUp()
+		for to.trySend(Header{}, nil) {
+		}
+		needed = used.used + int(to.link.Mark().Requests-before)
+		return false
+	}
+	require.True(t, to.trySend(Header{}, nil))
+	require.NoError(t, from.link.Poll().Err)
+	require.Positive(t, needed)
+	receives, _ := from.link.has.queues()
+	require.LessOrEqual(t, needed, receives)
 }

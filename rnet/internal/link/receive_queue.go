@@ -57,7 +57,7 @@ func (q *receiveQueue) post(count int) (int, error) {
 
 // due reports whether it is time to post again.
 func (q *receiveQueue) due() bool {
-	return q.used >= q.batch || q.used-q.usedData >= controlSlots/2
+	return q.used >= q.batch || q.used-q.usedData >= controlUnposted
 }
 
 // repost posts receives in the place of those used up and reports whether the
