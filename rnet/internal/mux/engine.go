@@ -68,9 +68,7 @@ func (m *Mux) onLoopEvent() (told, rest bool) {
 	if !m.onLoop() {
 		return false, false
 	}
-	if rest = m.loop.waits.Load(); rest {
-		m.loop.rested.Store(true) // before the loop is told: see cool
-	}
+	rest = m.loop.engine.CompareAndSwap(engineLeaves, engineRests) // before it looks whether the session is cold: see cool
 	m.cfg.Poller.warm(m)
 	return true, rest
 }

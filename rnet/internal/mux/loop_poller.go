@@ -183,9 +183,7 @@ func (p *Poller) visit(m *Mux) (n int, keep bool) {
 func (p *Poller) cool(m *Mux) (n int, keep bool) {
 	m.loop.quiet = 0
 	m.loop.cold.Store(true)
-	if m.loop.rested.Load() { // after cold was stored: an engine that has missed it has stored this before
-		m.loop.waits.Store(false)
-		m.loop.rested.Store(false)
+	if m.loop.engine.CompareAndSwap(engineRests, engineWaits) { // or it sees that the session is cold, after that
 		m.pollLock.Rested()
 		m.pollLock.CallEngine()
 	}
@@ -251,8 +249,8 @@ func (p *Poller) Park(until time.Time, work func() bool) bool {
 	if m == nil {
 		return false
 	}
-	if !m.loop.rested.Load() {
-		m.loop.waits.Store(true)
+	if m.loop.engine.Load() != engineRests {
+		m.loop.engine.CompareAndSwap(engineWaits, engineLeaves)
 		return false
 	}
 	if p.mayWait(m, work) {

@@ -29,13 +29,21 @@ type looped struct {
 	// takes it back wakes the loop.
 	cold atomic.Bool
 
-	waits  atomic.Bool // the loop wants to wait at the channel: the engine rests after the next event
-	rested atomic.Bool // it does
+	engine atomic.Uint32 // where it is, see engineWaits
 
 	mu        sync.Mutex
 	unblocked []*Stream // may write again; guarded by mu
 	unblocks  atomic.Bool
 }
+
+// The values of looped.engine. The loop asks for the first change, the engine makes the second, and
+// all others are the loop's.
+const (
+	engineWaits  uint32 = iota // at the channel
+	engineLeaves               // the same, and rests after the next event: the loop wants to wait there
+	engineRests                // until the loop calls it
+	engineServes               // the session, which is not the loop's any more
+)
 
 // loopEvent is something that the sink of st is to be told.
 type loopEvent struct {
@@ -209,7 +217,7 @@ func (m *Mux) handBack() {
 	}
 	m.loop.events = nil
 	m.loop.batch = link.PollBatch
-	if m.loop.rested.Load() {
+	if m.loop.engine.Swap(engineServes) == engineRests {
 		m.pollLock.Rested()
 	}
 	m.pollLock.Release()
