@@ -147,6 +147,7 @@ func (c *Client) EnrollContext(conn net.Conn, ctx any) (gnet.Conn, error) {
 	results := make(chan gnet.RegisteredResult, 1)
 	go func() { // ended by the connection's loop; it stays if a callback has ended that
 		defer c.enrolling.Done()
+		c.b.keepAwake(conn)
 		c.b.call()
 		defer c.b.calls.Add(-1)
 		gc, err := c.gnet.EnrollContext(conn, ctx)

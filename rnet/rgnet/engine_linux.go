@@ -165,10 +165,15 @@ func (b *bridge) OnTick() (time.Duration, gnet.Action) {
 		return time.Hour, gnet.None
 	}
 	next, action := b.handler.OnTick()
+	return next, b.noteShutdown(action)
+}
+
+// noteShutdown has all loops come to gnet for good if a callback ends the engine.
+func (b *bridge) noteShutdown(action gnet.Action) gnet.Action {
 	if action == gnet.Shutdown {
-		b.call() // for good
+		b.call()
 	}
-	return next, action
+	return action
 }
 
 // start makes the engine serve streams. An error ends it: what the
@@ -332,7 +337,8 @@ func (b *bridge) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
 		b.countAccepted(c)
 	}
 	count.Add(1)
-	return b.handler.OnOpen(c)
+	out, action := b.handler.OnOpen(c)
+	return out, b.noteShutdown(action)
 }
 
 // refused marks a TCP connection that the configuration does not allow.
@@ -342,7 +348,7 @@ type refused struct{}
 func (b *bridge) OnTraffic(c gnet.Conn) gnet.Action {
 	socket, ok := c.Context().(*wakeSocket)
 	if !ok {
-		return b.handler.OnTraffic(c)
+		return b.noteShutdown(b.handler.OnTraffic(c))
 	}
 	c.Discard(-1)
 	return socket.loop.run()
@@ -361,7 +367,7 @@ func (b *bridge) OnClose(c gnet.Conn, err error) gnet.Action {
 		return gnet.None
 	}
 	b.tcpCount(c.EventLoop()).Add(-1)
-	return b.handler.OnClose(c, err)
+	return b.noteShutdown(b.handler.OnClose(c, err))
 }
 
 func isStream(c net.Conn) bool {

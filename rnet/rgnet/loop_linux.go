@@ -129,7 +129,7 @@ func (l *eventLoop) sleepOnThread(end time.Time) bool {
 		return false
 	}
 	l.rest.Store(sleeping)
-	slept := l.poller.Sleep(now.Add(threadSlice), l.pending.Load)
+	slept := l.poller.Sleep(now.Add(threadSlice), l.hasWork)
 	l.rest.Store(awake)
 	return slept
 }
@@ -145,10 +145,14 @@ func (l *eventLoop) park(until time.Time) bool {
 		return false
 	}
 	l.rest.Store(sleeping)
-	parked := l.poller.Park(until, func() bool { return l.pending.Load() || l.gnetIsCalled() })
+	parked := l.poller.Park(until, l.hasWork)
 	l.rest.Store(awake)
 	return parked
 }
+
+// hasWork reports whether the loop must not wait after all. A Wake that came before the wait could be ended has woken
+// nobody.
+func (l *eventLoop) hasWork() bool { return l.pending.Load() || l.rest.Load() != sleeping }
 
 func (l *eventLoop) gnetIsCalled() bool { return l.called.Load() || l.b.calls.Load() > 0 }
 
@@ -157,6 +161,13 @@ func (b *bridge) call() {
 	b.calls.Add(1)
 	for _, l := range b.allLoops() {
 		l.Wake()
+	}
+}
+
+// keepAwake has no loop park any more if gnet does not tell of the end of c, as it does not for a datagram socket with a peer.
+func (b *bridge) keepAwake(c net.Conn) {
+	if _, ok := c.(*net.UDPConn); ok {
+		b.call()
 	}
 }
 
@@ -363,6 +374,7 @@ func (l *eventLoop) Enroll(ctx context.Context, c net.Conn) (<-chan gnet.Registe
 }
 
 func (l *eventLoop) enroll(ctx context.Context, c net.Conn) (<-chan gnet.RegisteredResult, error) {
+	l.b.keepAwake(c)
 	results, err := l.gnet.Enroll(ctx, c)
 	l.called.Store(true)
 	l.Wake()

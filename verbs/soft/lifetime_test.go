@@ -236,8 +236,8 @@ func TestTheTestDevicesHaveTheLimitsOfHardware(t *testing.T) {
 type placed interface {
 	PublishCPU(cpu int)
 	PeerCPU() (cpu int, ok bool)
-	AskCPU(cpu int)
-	AskedCPU() (cpu int, ok bool)
+	AskCPU(cpu, turn int)
+	AskedCPU() (cpu, turn int, ok bool)
 	PeerPID() int
 }
 
@@ -260,12 +260,13 @@ func TestPeersTellTheirCPU(t *testing.T) {
 		x.PublishCPU(-1)
 		_, ok = y.PeerCPU()
 		require.False(t, ok)
-		x.AskCPU(2)
-		cpu, ok = y.AskedCPU()
+		x.AskCPU(2, 1<<15+7)
+		cpu, turn, ok := y.AskedCPU()
 		require.True(t, ok)
 		require.Equal(t, 2, cpu)
-		x.AskCPU(-1)
-		_, ok = y.AskedCPU()
+		require.Equal(t, 7, turn)
+		x.AskCPU(-1, 0)
+		_, _, ok = y.AskedCPU()
 		require.False(t, ok)
 		require.Positive(t, x.PeerPID())
 	})

@@ -524,20 +524,23 @@ func (q *qp) do(w work) {
 
 // PublishCPU tells the peer on which CPU we run; a negative number says that
 // we do not know. It costs a store if that has changed, and a load if not.
-func (q *qp) PublishCPU(cpu int) { q.cpus.publish(cpu, ownCPU) }
+func (q *qp) PublishCPU(cpu int) { q.cpus.publish(cpu, 0, ownCPU) }
 
 // PeerCPU returns the CPU that the peer published last; ok is false if it has
 // not, or there is no peer. The number is the peer's claim: do not index with
 // it unchecked.
-func (q *qp) PeerCPU() (cpu int, ok bool) { return q.cpus.ofPeer(ownCPU) }
+func (q *qp) PeerCPU() (cpu int, ok bool) {
+	cpu, _, ok = q.cpus.ofPeer(ownCPU)
+	return cpu, ok
+}
 
 // AskCPU asks the peer to run on that CPU, as we do; a negative number takes
-// that back.
-func (q *qp) AskCPU(cpu int) { q.cpus.publish(cpu, askedCPU) }
+// that back. Of turn it sees the low 15 bits.
+func (q *qp) AskCPU(cpu, turn int) { q.cpus.publish(cpu, turn, askedCPU) }
 
 // AskedCPU returns the CPU on which the peer asks us to run; ok is false if it
 // does not. As with PeerCPU, the number may be any.
-func (q *qp) AskedCPU() (cpu int, ok bool) { return q.cpus.ofPeer(askedCPU) }
+func (q *qp) AskedCPU() (cpu, turn int, ok bool) { return q.cpus.ofPeer(askedCPU) }
 
 // cpuWords are where the two ends say on which CPUs they run. They have a lock of their own:
 // sendMu and recvMu may cost microseconds whoever does not post. It comes after these.
@@ -557,32 +560,33 @@ func (c *cpuWords) set(own, peers *protocol.CPUs) {
 	c.own, c.peers = own, peers
 }
 
-func (c *cpuWords) publish(cpu int, word func(*protocol.CPUs) *atomic.Uint32) {
+func (c *cpuWords) publish(cpu, turn int, word func(*protocol.CPUs) *atomic.Uint32) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.own == nil {
 		return
 	}
-	if next, own := uint32(max(cpu, -1)+1), word(c.own); own.Load() != next {
+	if next, own := uint32(max(cpu, -1)+1)|uint32(turn)<<cpuBits, word(c.own); own.Load() != next {
 		own.Store(next)
 	}
 }
 
-func (c *cpuWords) ofPeer(word func(*protocol.CPUs) *atomic.Uint32) (cpu int, ok bool) {
+func (c *cpuWords) ofPeer(word func(*protocol.CPUs) *atomic.Uint32) (cpu, turn int, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.peers == nil {
-		return 0, false
+		return 0, 0, false
 	}
 	n := word(c.peers).Load()
-	if n == 0 || n > maxCPU {
-		return 0, false
-	}
-	return int(n) - 1, true
+	cpu, turn = int(n&(1<<cpuBits-1))-1, int(n>>cpuBits)
+	return cpu, turn, cpu >= 0 && cpu < maxCPU
 }
 
 // maxCPU is more than any machine has.
 const maxCPU = 1 << 16
+
+// cpuBits are those of a word of protocol.CPUs that say the CPU.
+const cpuBits = 17
 
 // PeerPID returns the process id of the peer, 0 if it is not paired yet or
 // lives in a PID namespace that we cannot see.

@@ -16,7 +16,8 @@ import (
 // threads have no CPU meanwhile, it asks the peer to run on its own CPU (Peer.AskCPU), and each end moves
 // there whichever of its threads waits for the session. It goes on with that if more messages come than before, and
 // looks from time to time what they would be apart. The other end follows while few sessions are in use,
-// and answers with the same CPU. Whatever it is asked for, it moves maxMoves threads in a window at most.
+// and answers with the same CPU. It does not any more where the first one does not renew that: it does not wait then, and may
+// compute. Whatever it is asked for, it moves maxMoves threads in a window at most.
 //
 // Only the owner of the lock uses it.
 type colocation struct {
@@ -28,6 +29,8 @@ type colocation struct {
 	stalled time.Duration // how long these took
 	moves   int           // of threads, in the window
 	unasked int           // waits since a follower has looked what it is asked for
+	turn    int           // of what is asked for: of the window, or of what the peer asked for last
+	renewed time.Duration // when the peer did
 
 	id       uint64
 	cpu      int           // where both ends are to run
@@ -102,6 +105,7 @@ func (c *colocation) lead(peer Peer, t time.Duration, arrived, sessions int) boo
 	switch {
 	case took >= longWait:
 		c.begin(t, arrived)
+		c.paused(peer, t)
 	case took >= stall:
 		c.stalls++
 		c.stalled += took
@@ -118,9 +122,9 @@ func (c *colocation) lead(peer Peer, t time.Duration, arrived, sessions int) boo
 	}
 	if cpu, ok := follows.where(t); ok && cpu != c.cpu { // a proxy, which another session has called there
 		c.cpu = cpu
-		peer.AskCPU(cpu)
+		peer.AskCPU(cpu, c.turn)
 	}
-	if !leads.hold(c.id, c.cpu, t) || !c.move(peer) {
+	if sessions > maxSessions || !leads.hold(c.id, c.cpu, t) || !c.move(peer) {
 		c.part(peer, t)
 		return false
 	}
@@ -137,11 +141,14 @@ func (c *colocation) mayTry() bool { return c.waits >= fewestWaits && c.stalls <
 
 // settle ends a window at t, in which so many messages came.
 func (c *colocation) settle(peer Peer, t time.Duration, messages, sessions int) {
+	if c.state == trial || c.state == together {
+		c.renew(peer)
+	}
 	took := t - c.begun
 	rate := float64(messages) / took.Seconds()
 	stalled := c.stalled >= took/stalledPart
 	if c.windows++; c.windows <= settling {
-		if cpu, ok := peer.AskedCPU(); c.state == trial && (!ok || cpu != c.cpu) {
+		if cpu, _, ok := peer.AskedCPU(); c.state == trial && (!ok || cpu != c.cpu) {
 			c.part(peer, t) // it does not follow
 		}
 		return
@@ -169,9 +176,7 @@ func (c *colocation) settle(peer Peer, t time.Duration, messages, sessions int) 
 			c.calm, c.mostCalm = 0, calmWindows
 		}
 		if t >= c.next || c.calm >= c.mostCalm {
-			c.mostCalm *= 2
-			c.enter(check)
-			peer.AskCPU(-1)
+			c.check(peer)
 		}
 	case check:
 		if rate > c.together-c.together/8 {
@@ -186,8 +191,9 @@ func (c *colocation) settle(peer Peer, t time.Duration, messages, sessions int) 
 
 // try begins a trial, if the stalls were waits for a CPU.
 func (c *colocation) try(peer Peer, t time.Duration, sessions int) {
-	if SameCPU(peer) {
-		return // at the moment
+	if SameCPU(peer) { // at the moment, or for good
+		c.next = t + firstBackoff
+		return
 	}
 	cpu, ok := follows.where(t)
 	if !ok {
@@ -204,12 +210,35 @@ func (c *colocation) try(peer Peer, t time.Duration, sessions int) {
 func (c *colocation) gather(peer Peer, s colocationState, t time.Duration) {
 	c.enter(s)
 	c.next = t + c.checks
-	peer.AskCPU(c.cpu)
+	c.renew(peer)
+}
+
+// renew asks for longer.
+func (c *colocation) renew(peer Peer) {
+	c.turn++
+	peer.AskCPU(c.cpu, c.turn)
+}
+
+func (c *colocation) check(peer Peer) {
+	c.mostCalm *= 2
+	c.enter(check)
+	peer.AskCPU(-1, 0)
+}
+
+// paused is called after a long wait, with which a window begins anew. Where each window has one nothing is learned
+// any more.
+func (c *colocation) paused(peer Peer, t time.Duration) {
+	switch {
+	case c.state == trial:
+		c.part(peer, t)
+	case c.state == together && t >= c.next:
+		c.check(peer)
+	}
 }
 
 // part has the ends run where the kernel's scheduler likes.
 func (c *colocation) part(peer Peer, t time.Duration) {
-	peer.AskCPU(-1)
+	peer.AskCPU(-1, 0)
 	leads.leave(c.id)
 	c.enter(apart)
 	c.apart = 0
@@ -232,12 +261,15 @@ func (c *colocation) follow(peer Peer, t time.Duration, sessions int) bool {
 		}
 		c.unasked = 0
 	}
-	cpu, ok := peer.AskedCPU()
-	if !ok || sessions > maxSessions || !follows.hold(c.id, cpu, t) {
+	cpu, turn, ok := peer.AskedCPU()
+	if turn != c.turn {
+		c.turn, c.renewed = turn, t
+	}
+	if !ok || t-c.renewed >= gatheringHeld || sessions > maxSessions || !follows.hold(c.id, cpu, t) {
 		if c.state == following {
 			c.enter(apart)
 			follows.leave(c.id)
-			peer.AskCPU(-1)
+			peer.AskCPU(-1, 0)
 		}
 		return false
 	}
@@ -246,10 +278,10 @@ func (c *colocation) follow(peer Peer, t time.Duration, sessions int) bool {
 	}
 	c.state, c.cpu = following, cpu
 	if !c.move(peer) {
-		peer.AskCPU(-1)
+		peer.AskCPU(-1, 0)
 		return false
 	}
-	peer.AskCPU(cpu)
+	peer.AskCPU(cpu, turn)
 	return true
 }
 
@@ -283,7 +315,7 @@ type gathering struct {
 	cpu    atomic.Int64
 }
 
-// gatheringHeld is how long a session holds it that does not wait.
+// gatheringHeld is how long a session holds it that does not wait, and how long a peer follows that is not asked again.
 const gatheringHeld = 4 * longWait
 
 // colocations gives them ids.

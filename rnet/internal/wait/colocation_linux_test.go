@@ -14,17 +14,19 @@ import (
 type askedPeer struct {
 	asked   int // by us
 	asks    int
+	turn    int
 	follows bool // asks for the same
 }
 
-func (*askedPeer) PublishCPU(int)       {}
-func (*askedPeer) PeerCPU() (int, bool) { return 0, false }
-func (p *askedPeer) AskCPU(cpu int)     { p.asked = cpu }
-func (p *askedPeer) AskedCPU() (int, bool) {
+func (*askedPeer) PublishCPU(int)         {}
+func (*askedPeer) PeerCPU() (int, bool)   { return 0, false }
+func (p *askedPeer) AskCPU(cpu, turn int) { p.asked, p.turn = cpu, turn }
+
+func (p *askedPeer) AskedCPU() (cpu, turn int, ok bool) {
 	if p.follows {
-		return p.asked, p.asked >= 0
+		return p.asked, p.turn, p.asked >= 0
 	}
-	return p.asks, p.asks >= 0
+	return p.asks, p.turn, p.asks >= 0
 }
 
 // leader is the end that decides, in a program with its own time.
@@ -184,6 +186,7 @@ func TestPeerThatAsksForAnotherCPUEachTime(t *testing.T) {
 				p.asks = cpu
 			}
 		}
+		p.turn++
 		if c.follow(p, at, 1) {
 			moved++
 		}
@@ -197,10 +200,21 @@ func TestPeerThatAsksForAnotherCPUEachTime(t *testing.T) {
 		p.asks = currentCPU()
 	}
 	require.Equal(t, p.asks, p.asked, "says that it follows")
+	for at += gatheringHeld; c.follow(p, at, 1); { // it has not asked again
+		require.NotEqual(t, p.asks, currentCPU(), "it was moved")
+	}
+	require.Negative(t, p.asked)
+	_, ok := follows.where(at)
+	require.False(t, ok)
+	for i := 0; !c.follow(p, at, 1); i++ {
+		require.Less(t, i, 10*askEvery)
+		p.turn++
+		p.asks = currentCPU()
+	}
 	p.asks = -1
 	require.False(t, c.follow(p, at, 1))
 	require.Negative(t, p.asked)
-	_, ok := follows.where(at)
+	_, ok = follows.where(at)
 	require.False(t, ok)
 	require.NoError(t, unix.SchedGetaffinity(0, &after))
 	require.Equal(t, allowed, after)
@@ -213,4 +227,40 @@ func TestBusyServerFollowsNobody(t *testing.T) {
 	for range 2 * askEvery {
 		require.False(t, c.follow(p, time.Hour, maxSessions+1))
 	}
+}
+
+// A program whose pauses leave no window whole does not share a CPU for good, nor does one that uses more sessions.
+func TestEndsDoNotShareACPUForLongUnchecked(t *testing.T) {
+	gathered := func(t *testing.T, windows int) *leader {
+		ld := newLeader(t)
+		ld.untilTrial()
+		ld.wait /= 2
+		ld.run(windows)
+		return ld
+	}
+	for name, s := range map[string]struct {
+		windows      int
+		before, then colocationState
+	}{
+		"trial":    {0, trial, apart},
+		"together": {settling + trialWindows, together, check},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ld := gathered(t, s.windows)
+			require.Equal(t, s.before, ld.state)
+			for range int(firstCheck/longWait) + 1 {
+				ld.t += longWait
+				ld.lead(&ld.peer, ld.t, ld.arrived, ld.sessions)
+			}
+			require.Equal(t, s.then, ld.state)
+			require.Negative(t, ld.peer.asked)
+		})
+	}
+	t.Run("sessions", func(t *testing.T) {
+		ld := gathered(t, settling+trialWindows)
+		ld.sessions = maxSessions + 1
+		ld.run(1)
+		require.Equal(t, apart, ld.state)
+		require.Negative(t, ld.peer.asked)
+	})
 }

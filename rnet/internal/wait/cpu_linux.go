@@ -40,10 +40,10 @@ func leaveCPU() bool {
 	}
 	others := allowed
 	others.Clear(currentCPU())
-	if others.Count() == 0 || unix.SchedSetaffinity(0, &others) != nil {
+	if others.Count() == 0 {
 		return false
 	}
-	return unix.SchedSetaffinity(0, &allowed) == nil
+	return moveThread(&others, &allowed)
 }
 
 // joinCPU moves the thread to that CPU, and reports whether it may run there.
@@ -55,10 +55,23 @@ func joinCPU(cpu int) bool {
 		return false
 	}
 	one.Set(cpu)
-	if unix.SchedSetaffinity(0, &one) != nil {
+	return moveThread(&one, &allowed)
+}
+
+// moveThread moves the thread, which is locked, to one of these CPUs. Then it may run where it could before.
+func moveThread(to, allowed *unix.CPUSet) bool {
+	if unix.SchedSetaffinity(0, to) != nil {
 		return false
 	}
-	return unix.SchedSetaffinity(0, &allowed) == nil
+	// A thread that nobody has restricted gets all CPUs back, also those that its cpuset does not have yet.
+	var all, now unix.CPUSet
+	for i := range all {
+		all[i]--
+	}
+	if unix.SchedSetaffinity(0, &all) == nil && unix.SchedGetaffinity(0, &now) == nil && now == *allowed {
+		return true
+	}
+	return unix.SchedSetaffinity(0, allowed) == nil
 }
 
 // threadDelays is for how long threads were runnable and had no CPU, as /proc/thread-self/schedstat says.

@@ -39,8 +39,10 @@ type Channel interface {
 type Peer interface {
 	PublishCPU(cpu int)
 	PeerCPU() (cpu int, ok bool)
-	AskCPU(cpu int)               // asks the peer to run there, too; not any more if negative
-	AskedCPU() (cpu int, ok bool) // what the peer asks for
+	// AskCPU asks the peer to run there, too, for some time; not any more if cpu is negative. Another turn
+	// renews that.
+	AskCPU(cpu, turn int)
+	AskedCPU() (cpu, turn int, ok bool) // what the peer asks for
 }
 
 // Config is how a Lock waits.

@@ -73,7 +73,7 @@ type Header struct {
 // CPUs is where the owner of a segment runs. Each word is 1 + CPU, or 0: not known.
 type CPUs struct {
 	Own   atomic.Uint32 // where it ran when it looked last
-	Asked atomic.Uint32 // where it asks the peer to run, too
+	Asked atomic.Uint32 // where it asks the peer to run, too; from bit 17 on a number that changes when it asks again
 }
 
 // The bits of Header.Arm.
