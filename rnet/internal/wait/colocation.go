@@ -77,7 +77,7 @@ const (
 	lastBackoff  = 5 * time.Second
 	firstCheck   = 250 * time.Millisecond
 	lastCheck    = 8 * time.Second
-	calmWindows  = 4 // twice as many after each check; a window with stalls begins anew
+	calmWindows  = 4 // twice as many after each check, lastCheck at most; a window with stalls begins anew
 
 	maxMoves    = 100 // some microseconds each
 	askEvery    = 16  // waits
@@ -220,7 +220,7 @@ func (c *colocation) renew(peer Peer) {
 }
 
 func (c *colocation) check(peer Peer) {
-	c.mostCalm *= 2
+	c.mostCalm = min(2*c.mostCalm, int(lastCheck/window))
 	c.enter(check)
 	peer.AskCPU(-1, 0)
 }

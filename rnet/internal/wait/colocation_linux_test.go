@@ -104,6 +104,30 @@ func TestEndsShareACPUWhileThatIsFaster(t *testing.T) {
 	require.Equal(t, apart, ld.state)
 }
 
+// Where nothing stalls while both are on one CPU, checks come rarely, and stay rare.
+func TestChecksStayRareWhereNothingStalls(t *testing.T) {
+	ld := newLeader(t)
+	ld.untilTrial()
+	ld.wait /= 2
+	ld.run(settling + trialWindows)
+	require.Equal(t, together, ld.state)
+	ld.stalls = 0
+	const most = int(lastCheck / window)
+	for range 10 {
+		ld.next = ld.t + time.Hour // calm windows alone end in a check
+		ld.run(settling)
+		ld.calm = ld.mostCalm - 1
+		ld.run(1)
+		require.Equal(t, check, ld.state)
+		ld.wait *= 2
+		ld.run(settling + 1)
+		require.Equal(t, together, ld.state)
+		ld.wait /= 2
+		require.LessOrEqual(t, ld.mostCalm, most)
+	}
+	require.Equal(t, most, ld.mostCalm)
+}
+
 func TestTrialsThatGainNothingBecomeRarer(t *testing.T) {
 	ld := newLeader(t)
 	var trials int
