@@ -145,13 +145,13 @@ func (l *eventLoop) park(until time.Time) bool {
 		return false
 	}
 	l.rest.Store(sleeping)
-	parked := l.poller.Park(until, l.hasWork)
+	parked := l.poller.Park(until, func() bool { return l.hasWork() || l.gnetIsCalled() })
 	l.rest.Store(awake)
 	return parked
 }
 
-// hasWork reports whether the loop must not wait after all. A Wake that came before the wait could be ended has woken
-// nobody.
+// hasWork is asked after rest was set to sleeping. A Wake may have come since then for a task that was done before it:
+// it has taken rest back, and the next would not wake the poller.
 func (l *eventLoop) hasWork() bool { return l.pending.Load() || l.rest.Load() != sleeping }
 
 func (l *eventLoop) gnetIsCalled() bool { return l.called.Load() || l.b.calls.Load() > 0 }

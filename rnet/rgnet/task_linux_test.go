@@ -5,6 +5,8 @@ import (
 
 	"github.com/panjf2000/gnet/v2"
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed-b9b531af/ramjet/rnet/internal/mux"
 )
 
 // The connection has been closed, so that nothing but the way of the tasks is
@@ -37,4 +39,14 @@ func TestALoopKeepsNoMemoryOfABurstOfTasks(t *testing.T) {
 	}
 	require.Equal(t, 2*keptTasks, l.work())
 	require.LessOrEqual(t, cap(l.tasks)+cap(l.spare), 2*keptTasks)
+}
+
+// A task may be done before the Wake for it comes, which then ends nothing. The loop does not sleep after it:
+// a second Wake would find the loop awake.
+func TestALoopDoesNotSleepBehindAWakeThatHasNothingToEnd(t *testing.T) {
+	l := &eventLoop{poller: new(mux.Poller)}
+	l.rest.Store(sleeping)
+	require.False(t, l.hasWork())
+	l.Wake()
+	require.True(t, l.hasWork())
 }
