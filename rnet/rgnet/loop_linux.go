@@ -32,12 +32,10 @@ type eventLoop struct {
 	streams atomic.Int64  // open ones
 	tcp     *atomic.Int64 // connections that gnet itself serves on this loop
 	rest    atomic.Uint32 // what the next Wake has to do
-	called  atomic.Bool   // gnet was given something to do on this loop
 
 	// Of the loop's goroutine.
 	conns    map[*conn]struct{} // open, or with something to be sent
 	spin     spinner
-	turns    int       // of gnet, before the loop may park: what it was given is done in the second one at the latest
 	asleep   time.Time // since when the loop is in gnet's epoll; zero if it was to come back at once
 	shutdown bool      // a callback has asked for the end of the engine: of the handler only OnClose is called then
 	whole    []byte    // Writev puts small pieces together in it
@@ -73,9 +71,6 @@ func (l *eventLoop) run() gnet.Action {
 	if l.tcp.Load() > 0 {
 		limit = runWithTCP
 	}
-	if l.called.Swap(false) {
-		l.turns = 2
-	}
 	begin := time.Now()
 	end := begin.Add(limit)
 	l.poller.Iteration()
@@ -105,9 +100,6 @@ func (l *eventLoop) run() gnet.Action {
 		case spin, l.sleepOnThread(end):
 		case l.park(begin.Add(l.b.parkTime)):
 			end = time.Now().Add(limit)
-		case l.turns > 0:
-			l.turns--
-			return l.yield()
 		case worked && !time.Now().Before(end):
 			return l.yield() // it may go on like this
 		case l.sleep():
@@ -141,11 +133,11 @@ const maxPark = 100 * time.Millisecond
 // wake-up ends it, and not that of the engine, and then that of gnet's epoll. It returns false where gnet may have something to
 // do meanwhile, which only a client knows.
 func (l *eventLoop) park(until time.Time) bool {
-	if !l.b.client || l.b.opts.LockOSThread || l.tcp.Load() > 0 || l.turns > 0 || l.gnetIsCalled() || !time.Now().Before(until) {
+	if !l.b.client || l.b.opts.LockOSThread || l.tcp.Load() > 0 || l.b.gnetIsCalled() || !time.Now().Before(until) {
 		return false
 	}
 	l.rest.Store(sleeping)
-	parked := l.poller.Park(until, func() bool { return l.hasWork() || l.gnetIsCalled() })
+	parked := l.poller.Park(until, func() bool { return l.hasWork() || l.b.gnetIsCalled() })
 	l.rest.Store(awake)
 	return parked
 }
@@ -154,7 +146,7 @@ func (l *eventLoop) park(until time.Time) bool {
 // it has taken rest back, and the next would not wake the poller.
 func (l *eventLoop) hasWork() bool { return l.pending.Load() || l.rest.Load() != sleeping }
 
-func (l *eventLoop) gnetIsCalled() bool { return l.called.Load() || l.b.calls.Load() > 0 }
+func (b *bridge) gnetIsCalled() bool { return b.calls.Load() > 0 }
 
 // call ends the waits of loops that gnet does not know of: it needs them, until calls is taken back.
 func (b *bridge) call() {
@@ -374,11 +366,27 @@ func (l *eventLoop) Enroll(ctx context.Context, c net.Conn) (<-chan gnet.Registe
 }
 
 func (l *eventLoop) enroll(ctx context.Context, c net.Conn) (<-chan gnet.RegisteredResult, error) {
-	l.b.keepAwake(c)
+	if !l.b.client {
+		return l.gnet.Enroll(ctx, c)
+	}
+	l.b.call() // until it is open: gnet gives it to its loop later, from another goroutine
 	results, err := l.gnet.Enroll(ctx, c)
-	l.called.Store(true)
-	l.Wake()
-	return results, err
+	if err != nil {
+		l.b.calls.Add(-1)
+		return nil, err
+	}
+	opened := make(chan gnet.RegisteredResult, 1)
+	go func() { // ended by gnet, or the engine's end
+		defer close(opened)
+		defer l.b.calls.Add(-1)
+		select {
+		case r := <-results:
+			opened <- r
+		case <-l.b.down:
+			opened <- gnet.RegisteredResult{Err: gerrors.ErrEngineInShutdown}
+		}
+	}()
+	return opened, nil
 }
 
 // Execute runs r on the loop's goroutine.

@@ -13,7 +13,7 @@ import (
 )
 
 // Poller polls the sessions that one event loop serves. Its methods are called from the
-// loop's goroutine, but for Wake, Sessions and Stats.
+// loop's goroutine, but for Wake, Sessions, Stats and Parks.
 //
 // A session is hot, and polled, or cold: armed, and not looked at until
 // something has warmed it. Lost wake-ups: the loop makes a session cold before
@@ -24,7 +24,7 @@ type Poller struct {
 	profile fallback.Profile
 	number  uint64 // among the event loops of the process
 
-	iterations, sleeps, threadSleeps atomic.Uint64 // for statistics
+	iterations, sleeps, threadSleeps, parks atomic.Uint64 // for statistics
 
 	// Of the loop's goroutine.
 	hot       []*Mux
@@ -97,6 +97,9 @@ func (p *Poller) Stats() PollerStats {
 		Iterations: p.iterations.Load(), Sleeps: p.sleeps.Load(), ThreadWaits: p.threadSleeps.Load(),
 	}
 }
+
+// Parks returns how many times Park has waited.
+func (p *Poller) Parks() uint64 { return p.parks.Load() }
 
 // add gives a session that has started to the loop.
 func (p *Poller) add(m *Mux) {
@@ -254,6 +257,7 @@ func (p *Poller) Park(until time.Time, work func() bool) bool {
 		return false
 	}
 	if p.mayWait(m, work) {
+		p.parks.Add(1)
 		begin := time.Now()
 		if m.link.Channel().Wait(until) == nil { // ended as in Sleep
 			m.pollLock.Wakeups.Add(1)
