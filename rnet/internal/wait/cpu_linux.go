@@ -82,8 +82,8 @@ type threadDelays [8]struct {
 	delay  time.Duration
 }
 
-// since returns the delay of the calling thread since the last call for it, 0 if there was none, or if the
-// thread had a CPU for most of the time until t.
+// since returns the delay of the calling thread since the last call for it, 0 if there was none, or if that is
+// less than an eighth of the time until t.
 func (d *threadDelays) since(t time.Duration) time.Duration {
 	runtime.LockOSThread() // the file is of the thread that opens it
 	defer runtime.UnlockOSThread()
