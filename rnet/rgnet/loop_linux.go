@@ -369,6 +369,7 @@ func (l *eventLoop) enroll(ctx context.Context, c net.Conn) (<-chan gnet.Registe
 	if !l.b.client {
 		return l.gnet.Enroll(ctx, c)
 	}
+	l.b.keepAwake(c)
 	l.b.call() // until it is open: gnet gives it to its loop later, from another goroutine
 	results, err := l.gnet.Enroll(ctx, c)
 	if err != nil {
