@@ -37,12 +37,28 @@ func (l *handLoop) Accept(s *LoopStream) Sink { return &sink{Loop: &l.Loop, Stre
 
 func noWork() bool { return false }
 
+func newHandLoop() *handLoop {
+	l := new(handLoop)
+	l.poller = NewPoller(l, fallback.Balanced)
+	l.Poller = l.poller
+	return l
+}
+
+// dialsOnHandLoop makes a loop, and a session that it has dialed.
+func dialsOnHandLoop(t testing.TB) (l *handLoop, dialed, accepted *end) {
+	t.Helper()
+	l = newHandLoop()
+	k := overSoft
+	k.dialPoller = l.poller
+	dialed, accepted = k.pair(t)
+	t.Cleanup(l.poller.Close) // before the muxes are waited for
+	return l, dialed, accepted
+}
+
 // onHandLoop makes a loop, and streams to it that are open on both sides.
 func onHandLoop(t testing.TB, k carrier, streams int) (l *handLoop, dialed []*Stream) {
 	t.Helper()
-	l = new(handLoop)
-	l.poller = NewPoller(l, fallback.Balanced)
-	l.Poller = l.poller
+	l = newHandLoop()
 	k.poller = l.poller
 	far, _ := k.pair(t)
 	t.Cleanup(l.poller.Close) // before the muxes are waited for
@@ -337,13 +353,7 @@ func TestAHandlerThatTakesLongKeepsBackNoAnswers(t *testing.T) {
 }
 
 func TestAStreamThatIsClosedAsItIsAttachedDoesNotSayThatAllWasRead(t *testing.T) {
-	l := new(handLoop)
-	l.poller = NewPoller(l, fallback.Balanced)
-	l.Poller = l.poller
-	k := overSoft
-	k.dialPoller = l.poller
-	dialed, accepted := k.pair(t)
-	t.Cleanup(l.poller.Close) // before the muxes are waited for
+	l, dialed, accepted := dialsOnHandLoop(t)
 	c, err := dialed.open()
 	require.NoError(t, err)
 	s := <-accepted.opened // sent by the engine
@@ -520,12 +530,7 @@ func TestStreamsThatHadToWaitShareMessages(t *testing.T) {
 
 // A waker may have seen the loop, which has handed the session back when it goes on.
 func TestWhoWakesAStreamOfALoopAlsoWakesAnOwnerThatSleeps(t *testing.T) {
-	l := new(handLoop)
-	l.poller = NewPoller(l, fallback.Balanced)
-	l.Poller = l.poller
-	k := overSoft
-	k.dialPoller = l.poller
-	dialed, _ := k.pair(t)
+	l, dialed, _ := dialsOnHandLoop(t)
 	c, err := dialed.open() // and never attached
 	require.NoError(t, err)
 	l.poller.Close()

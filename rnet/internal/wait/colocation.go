@@ -203,7 +203,7 @@ func (c *colocation) try(peer Peer, t time.Duration, sessions int) {
 		c.retreat(t)
 		return
 	}
-	c.cpu, c.together = cpu, 0
+	c.cpu = cpu
 	c.gather(peer, trial, t)
 }
 
@@ -241,7 +241,6 @@ func (c *colocation) part(peer Peer, t time.Duration) {
 	peer.AskCPU(-1, 0)
 	leads.leave(c.id)
 	c.enter(apart)
-	c.apart = 0
 	c.retreat(t)
 }
 

@@ -46,7 +46,7 @@ type leader struct {
 func newLeader(t *testing.T) *leader {
 	ld := &leader{t: time.Hour, sessions: 1, wait: 100 * time.Microsecond, each: 1, stalls: 3, delayed: true}
 	ld.peer = askedPeer{asked: -1, asks: -1, follows: true}
-	ld.id, ld.checks = colocations.Add(1), firstCheck
+	ld.id = colocations.Add(1)
 	t.Cleanup(func() { leads.leave(ld.id) })
 	return ld
 }

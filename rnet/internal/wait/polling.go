@@ -60,7 +60,7 @@ func (p *policy) init(cfg *Config) {
 	p.pace.init(limit, cheap)
 	p.batches.init(batch, engineCheap)
 	p.tokens, p.rate = allowance, fullRate
-	p.colocation.id, p.colocation.checks = colocations.Add(1), firstCheck
+	p.colocation.id = colocations.Add(1)
 }
 
 // pollers counts the owners in this process that have polled for longer than placement, and the shared pollers.
