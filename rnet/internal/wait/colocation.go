@@ -37,6 +37,7 @@ type colocation struct {
 	arrived  int           // messages before the window
 	windows  int           // since the state began
 	calm     int           // windows in a row with few stalls
+	alone    int           // windows in a row at whose end the peer did not follow
 	mostCalm int           // so many of them end in a check
 	delayed  time.Duration // for which threads of ours had no CPU; each window forgets half of it
 	delays   *threadDelays // nil before the first stall
@@ -77,6 +78,7 @@ const (
 	lastBackoff  = 5 * time.Second
 	firstCheck   = 250 * time.Millisecond
 	lastCheck    = 8 * time.Second
+	aloneWindows = 2 // after a pause the peer needs one to follow again
 	calmWindows  = 4 // twice as many after each check, lastCheck at most; a window with stalls begins anew
 
 	maxMoves    = 100 // some microseconds each
@@ -148,8 +150,8 @@ func (c *colocation) settle(peer Peer, t time.Duration, messages, sessions int) 
 	rate := float64(messages) / took.Seconds()
 	stalled := c.stalled >= took/stalledPart
 	if c.windows++; c.windows <= settling {
-		if cpu, _, ok := peer.AskedCPU(); c.state == trial && (!ok || cpu != c.cpu) {
-			c.part(peer, t) // it does not follow
+		if c.state == trial && !c.followed(peer) {
+			c.part(peer, t)
 		}
 		return
 	}
@@ -171,6 +173,12 @@ func (c *colocation) settle(peer Peer, t time.Duration, messages, sessions int) 
 			c.gather(peer, together, t)
 		}
 	case together:
+		if c.followed(peer) {
+			c.alone = 0
+		} else if c.alone++; c.alone == aloneWindows {
+			c.part(peer, t)
+			return
+		}
 		c.together += (rate - c.together) / 4
 		if c.calm++; stalled {
 			c.calm, c.mostCalm = 0, calmWindows
@@ -213,6 +221,12 @@ func (c *colocation) gather(peer Peer, s colocationState, t time.Duration) {
 	c.renew(peer)
 }
 
+// followed reports whether the peer says that it runs where it was asked to.
+func (c *colocation) followed(peer Peer) bool {
+	cpu, _, ok := peer.AskedCPU()
+	return ok && cpu == c.cpu
+}
+
 // renew asks for longer.
 func (c *colocation) renew(peer Peer) {
 	c.turn++
@@ -250,7 +264,7 @@ func (c *colocation) retreat(t time.Duration) {
 	c.next = t + c.backoff
 }
 
-func (c *colocation) enter(s colocationState) { c.state, c.windows, c.calm = s, 0, 0 }
+func (c *colocation) enter(s colocationState) { c.state, c.windows, c.calm, c.alone = s, 0, 0, 0 }
 
 // follow is called at t, when so many sessions of the process were in use.
 func (c *colocation) follow(peer Peer, t time.Duration, sessions int) bool {

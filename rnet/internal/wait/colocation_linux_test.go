@@ -280,6 +280,21 @@ func TestEndsDoNotShareACPUForLongUnchecked(t *testing.T) {
 			require.Negative(t, ld.peer.asked)
 		})
 	}
+	t.Run("alone", func(t *testing.T) {
+		ld := gathered(t, settling+trialWindows)
+		for range 3 {
+			ld.peer.follows = false // it had no time yet
+			ld.run(1)
+			require.Equal(t, together, ld.state)
+			ld.peer.follows = true
+			ld.run(settling + 1)
+			require.NotEqual(t, apart, ld.state)
+		}
+		ld.peer.follows = false
+		ld.run(aloneWindows + settling + 1)
+		require.Equal(t, apart, ld.state)
+		require.Negative(t, ld.peer.asked)
+	})
 	t.Run("sessions", func(t *testing.T) {
 		ld := gathered(t, settling+trialWindows)
 		ld.sessions = maxSessions + 1
