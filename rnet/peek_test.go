@@ -79,7 +79,7 @@ func TestPeekedBytesOutliveAClose(t *testing.T) {
 			hang.Start(t, func() { s.Close(); c.Close() })()
 
 			writing, reading := k.connect(t, ln) // writes over all that was freed
-			const total = 4 << 20
+			const total = 2 << 20
 			sent := hang.Start(t, func() { traffic.Write(writing, traffic.NewRand(1), 8, total, orRaced(200, 2000)) })
 			require.NoError(t, traffic.Read(reading, traffic.NewRand(2), 8, total, 64<<10))
 			sent()
