@@ -86,6 +86,7 @@ func dialWire(args []string) error {
 type wireReport struct {
 	done, lost, undialed int
 	took                 time.Duration
+	cause                error   // of the last loss
 	errs                 []error // what must not be
 }
 
@@ -97,7 +98,11 @@ func (r wireReport) String() string {
 	if len(r.errs) > 0 {
 		return fmt.Sprintf("failed: %q", errors.Join(r.errs...).Error())
 	}
-	return fmt.Sprintf(reportFormat, r.done, r.took.Round(time.Millisecond).String()+",", r.lost, r.undialed)
+	said := fmt.Sprintf(reportFormat, r.done, r.took.Round(time.Millisecond).String()+",", r.lost, r.undialed)
+	if r.cause != nil {
+		said += fmt.Sprintf(", the last one by %q", r.cause.Error())
+	}
+	return said
 }
 
 // exchangesThrough carries n exchanges of size bytes each way at once. One
@@ -123,6 +128,9 @@ func exchangesThrough(d *rnet.Dialer, address string, n, size int) wireReport {
 		r := <-results // ended by the data, or the loop's end
 		all.done, all.lost, all.undialed = all.done+r.done, all.lost+r.lost, all.undialed+r.undialed
 		all.errs = append(all.errs, r.errs...)
+		if r.cause != nil {
+			all.cause = r.cause
+		}
 	}
 	all.took = time.Since(begun)
 	return all
@@ -136,6 +144,7 @@ func (r *wireReport) try(d *rnet.Dialer, address string, seed uint64, size int) 
 		var timeout net.Error
 		if errors.Is(err, syscall.ECONNRESET) || errors.As(err, &timeout) && timeout.Timeout() {
 			r.undialed++
+			r.cause = err
 			return
 		}
 		r.errs = append(r.errs, fmt.Errorf("dial: %w", err))
@@ -150,6 +159,7 @@ func (r *wireReport) try(d *rnet.Dialer, address string, seed uint64, size int) 
 		r.done++
 	case errors.Is(err, syscall.ECONNRESET):
 		r.lost++
+		r.cause = err
 	default:
 		r.errs = append(r.errs, fmt.Errorf("exchange %d: %w", seed/2, err))
 	}
