@@ -25,7 +25,7 @@ var benchCarriers = []carrier{
 }
 
 func carrierNamed(name string) (carrier, error) {
-	for _, k := range append(benchCarriers, carriers...) {
+	for _, k := range append(benchCarriers, streamCarriers...) {
 		if k.name == name {
 			return k, nil
 		}
