@@ -257,7 +257,7 @@ func (r *route) request(req *handshake.Message) error {
 	if err != nil {
 		return err
 	}
-	defer unix.Close(fd)
+	defer samehost.CloseReceived(fd)
 	return r.sock.Load().sendShown(req, fd)
 }
 

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/seed-b9b531af/ramjet/internal/passrights"
 	"github.com/seed-b9b531af/ramjet/rcm"
 	"github.com/seed-b9b531af/ramjet/rcm/internal/handshake"
 	"github.com/seed-b9b531af/ramjet/verbs/samehost"
@@ -177,7 +178,7 @@ func (s UnixSocket) checkLeadsTo(pid int) error {
 	if err != nil {
 		return err
 	}
-	defer unix.Close(fd)
+	defer samehost.CloseReceived(fd)
 	if !s.leadsTo(fd, pid) {
 		return s.leadsElsewhere()
 	}
@@ -199,12 +200,14 @@ func (f *fabric) resolveUnix() (*route, error) {
 	return r, nil
 }
 
-// connectPlain connects to the Unix socket as who shows that it may.
+// connectPlain connects to the Unix socket as who shows that it may. Whoever listens there can send
+// something to the descriptor, so samehost.CloseReceived closes it.
 func (s UnixSocket) connectPlain() (fd int, err error) {
 	fd, err = unix.Socket(unix.AF_UNIX, s.sockType()|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return -1, os.NewSyscallError("socket", err)
 	}
+	passrights.Set(fd, 0)
 	var nonce [16]byte
 	rand.Read(nonce[:])
 	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: fmt.Sprintf("%s%x", proofPrefix, nonce)}); err != nil {
@@ -246,7 +249,7 @@ func (r *route) show() (fd int, err error) {
 		_, err = r.sock.Load().expect(handshake.KindShow)
 	}
 	if err != nil {
-		unix.Close(fd)
+		samehost.CloseReceived(fd)
 		return -1, err
 	}
 	return fd, nil

@@ -8,9 +8,12 @@ import (
 	"unsafe"
 
 	"github.com/seed-b9b531af/ramjet/internal/hang"
+	"github.com/seed-b9b531af/ramjet/internal/linger"
+	"github.com/seed-b9b531af/ramjet/internal/passrights"
 	"github.com/seed-b9b531af/ramjet/rcm"
 	"github.com/seed-b9b531af/ramjet/rcm/internal/cmtest"
 	"github.com/seed-b9b531af/ramjet/rcm/internal/handshake"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
@@ -182,6 +185,46 @@ func TestAtAUnixSocketADialerComesToWhoListensThere(t *testing.T) {
 	require.ErrorIs(t, err, rcm.ErrPeerDenied)
 	require.ErrorContains(t, err, "beside it")
 	peer.awaitEnd()
+}
+
+// Nor does it wait for what comes over the connection that it shows.
+func TestAtAUnixSocketADialerDoesNotWaitForWhatItIsSent(t *testing.T) {
+	for name, old := range map[string]bool{"with SO_PASSRIGHTS": false, "without": true} {
+		t.Run(name, func(t *testing.T) {
+			passrights.Missing.Store(old)
+			defer passrights.Missing.Store(false)
+			path := t.TempDir() + "/socket"
+			plain, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: path})
+			require.NoError(t, err)
+			defer plain.Close()
+			s, err := UnixSocketAt("unix", path)
+			require.NoError(t, err)
+			beside, err := net.ListenUnix("unixpacket", &net.UnixAddr{Net: "unixpacket", Name: s.name()})
+			require.NoError(t, err)
+			defer beside.Close()
+			r, err := New(Config{}).(*fabric).At(s).Resolve(cmtest.Within(t), UnixSocketAddr)
+			require.NoError(t, err)
+			conn, err := beside.AcceptUnix()
+			require.NoError(t, err)
+			defer conn.Close()
+			qp := onSoft().NewSide(t).QP(t)
+			connected := hang.Start(t, func() {
+				_, err := r.Connect(cmtest.Within(t), qp, rcm.ConnParam{})
+				assert.ErrorIs(t, err, errHungUp)
+			})
+			shown, err := plain.AcceptUnix()
+			require.NoError(t, err)
+			defer shown.Close()
+			fd, end := linger.Socket(t)
+			if _, _, err = shown.WriteMsgUnix([]byte("x"), unix.UnixRights(fd), nil); err != nil {
+				require.False(t, old, err) // the kernel refuses it
+				end()
+			}
+			unix.Close(fd)
+			conn.Close()
+			connected()
+		})
+	}
 }
 
 func init() {

@@ -35,7 +35,8 @@ type closers struct {
 
 var waiting = closers{taken: make(chan struct{})}
 
-// CloseReceived closes descriptors that a peer has sent, and does not wait for it.
+// CloseReceived closes descriptors that a peer has sent, or sockets to which it may have sent some,
+// and does not wait for it.
 func CloseReceived(fds ...int) {
 	for _, fd := range fds {
 		if fd >= 0 {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-b9b531af/ramjet/internal/linger"
 	"github.com/seed-b9b531af/ramjet/internal/passrights"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -16,35 +17,7 @@ import (
 
 // patience is for what has to happen, on a busy machine too. It is much shorter than
 // what lingers here does.
-const (
-	patience = 60 * time.Second
-	linger   = 3600 // seconds
-)
-
-// lingering returns a TCP socket whose last close waits, unless a signal comes, and
-// the peer that does not read, closed when the test ends.
-func lingering(t *testing.T) (fd int, peer net.Conn) {
-	t.Helper()
-	ln, err := net.Listen("tcp4", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer ln.Close()
-	fd, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	require.NoError(t, err)
-	port := ln.Addr().(*net.TCPAddr).Port
-	require.NoError(t, unix.Connect(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}, Port: port}))
-	peer, err = ln.Accept()
-	require.NoError(t, err)
-	t.Cleanup(func() { peer.Close() })
-	require.NoError(t, unix.SetNonblock(fd, true))
-	for piece := make([]byte, 64<<10); ; {
-		if _, err := unix.Write(fd, piece); err != nil {
-			require.Equal(t, unix.EAGAIN, err)
-			break
-		}
-	}
-	require.NoError(t, unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1, Linger: linger}))
-	return fd, peer
-}
+const patience = 60 * time.Second
 
 // attack connects to a name and sends packets, of which the last has a lingering
 // socket with it. It says whether the kernel let it.
@@ -54,7 +27,7 @@ func attack(t *testing.T, typ int, name string, packets ...string) (c net.Conn, 
 	conn, err := net.DialUnix(network, nil, &net.UnixAddr{Net: network, Name: name})
 	require.NoError(t, err)
 	t.Cleanup(func() { conn.Close() })
-	fd, peer := lingering(t)
+	fd, end := linger.Socket(t)
 	for i, p := range packets {
 		var rights []byte
 		if i == len(packets)-1 {
@@ -75,7 +48,7 @@ func attack(t *testing.T, typ int, name string, packets ...string) (c net.Conn, 
 	select {
 	case <-closed:
 	case <-time.After(time.Second): // the victim was faster, and this is the last reference
-		peer.Close()
+		end()
 		<-closed
 	}
 	return conn, err == nil
@@ -227,7 +200,7 @@ func TestAReadDoesNotWaitForWhatIsOutOfBand(t *testing.T) {
 		defer peer.Close()
 		c, err := l.Accept()
 		require.NoError(t, err)
-		fd, tcp := lingering(t)
+		fd, end := linger.Socket(t)
 		raw, err := peer.SyscallConn()
 		require.NoError(t, err)
 		require.NoError(t, raw.Control(func(to uintptr) {
@@ -235,7 +208,7 @@ func TestAReadDoesNotWaitForWhatIsOutOfBand(t *testing.T) {
 		}))
 		if err != nil { // the kernel refuses descriptors, or has no out-of-band data
 			require.True(t, !old || err == unix.EOPNOTSUPP, err)
-			tcp.Close() // so that it does not linger here
+			end() // so that it does not linger here
 		}
 		unix.Close(fd)
 		_, err = peer.Write([]byte("y"))
@@ -261,7 +234,7 @@ func TestAReadThatCloseEndsDoesNotWait(t *testing.T) {
 	c, err := l.Accept()
 	require.NoError(t, err)
 	c.TakeDescriptors()
-	fd, _ := lingering(t)
+	fd, _ := linger.Socket(t)
 	raw, err := peer.SyscallConn()
 	require.NoError(t, err)
 	require.NoError(t, raw.Control(func(to uintptr) {
@@ -290,7 +263,7 @@ func TestDescriptorsThatNobodyWantsAreClosedElsewhere(t *testing.T) {
 	l, err := Listen(ListenConfig{Type: unix.SOCK_SEQPACKET, Name: newName(), Backlog: 8})
 	require.NoError(t, err)
 	defer l.Close()
-	fd, _ := lingering(t)
+	fd, _ := linger.Socket(t)
 	peer, err := Dial(unix.SOCK_SEQPACKET, nil, l.Name())
 	require.NoError(t, err)
 	defer peer.Close()

@@ -3,12 +3,12 @@
 package soft
 
 import (
-	"net"
 	"os"
 	"testing"
 	"time"
 	"unsafe"
 
+	"github.com/seed-b9b531af/ramjet/internal/linger"
 	"github.com/seed-b9b531af/ramjet/internal/thread"
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/seed-b9b531af/ramjet/verbs/soft/internal/protocol"
@@ -21,30 +21,6 @@ import (
 // the last close of the socket is the last close of those. A TCP socket that lingers can
 // make that take hours.
 
-// lingering returns a TCP socket whose last close waits for an hour, and a function
-// that ends it.
-func lingering(t testing.TB) (fd int, end func()) {
-	t.Helper()
-	ln, err := net.Listen("tcp4", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer ln.Close()
-	fd, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	require.NoError(t, err)
-	require.NoError(t, unix.Connect(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}, Port: ln.Addr().(*net.TCPAddr).Port}))
-	peer, err := ln.Accept()
-	require.NoError(t, err)
-	t.Cleanup(func() { peer.Close() })
-	require.NoError(t, unix.SetNonblock(fd, true))
-	for piece := make([]byte, 64<<10); ; {
-		if _, err := unix.Write(fd, piece); err != nil {
-			require.Equal(t, unix.EAGAIN, err)
-			break
-		}
-	}
-	require.NoError(t, unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1, Linger: 3600}))
-	return fd, func() { peer.Close() }
-}
-
 // queue sends a lingering socket through to, and leaves it to whoever is at the other end.
 // The function ends its lingering.
 func queue(t testing.TB, to int) (end func()) {
@@ -55,7 +31,7 @@ func queue(t testing.TB, to int) (end func()) {
 // queueAs is queue with flags for sendmsg.
 func queueAs(t testing.TB, to, flags int) (end func()) {
 	t.Helper()
-	fd, end := lingering(t)
+	fd, end := linger.Socket(t)
 	require.NoError(t, unix.Sendmsg(to, []byte{1}, unix.UnixRights(fd), nil, unix.MSG_DONTWAIT|flags))
 	letGo(end, fd)
 	return end
