@@ -80,28 +80,49 @@ func (d *Directory) Err() error {
 	return err
 }
 
+// within calls use with a descriptor of the directory. The error is that it cannot be used.
+func (d *Directory) within(use func(dir int)) error {
+	for {
+		root, err := d.open()
+		if err != nil {
+			return err
+		}
+		raw, err := root.SyscallConn()
+		if err != nil {
+			return err
+		}
+		if raw.Control(func(fd uintptr) { use(int(fd)) }) == nil {
+			return nil
+		}
+		// it was let go of in this moment
+	}
+}
+
 // open returns the directory's descriptor, of which it stays the owner.
 func (d *Directory) open() (*os.File, error) {
 	d.mu.Lock()
-	if d.look == nil && !time.Now().Before(d.until) {
-		d.look, d.since = make(chan struct{}), time.Now()
-		// ends with the calls of openRoot, which on a file system of another machine may
-		// take long
-		go d.lookAgain()
-	}
-	look, left := d.look, openTime-time.Since(d.since)
-	d.mu.Unlock()
-	if look != nil {
-		timer := time.NewTimer(max(0, left))
-		defer timer.Stop()
+	defer d.mu.Unlock()
+	for d.look != nil || !time.Now().Before(d.until) {
+		if d.look == nil {
+			d.look, d.since = make(chan struct{}), time.Now()
+			// ends with the calls of openRoot, which on a file system of another machine may
+			// take long
+			go d.lookAgain()
+		}
+		look, timer := d.look, time.NewTimer(max(0, openTime-time.Since(d.since)))
+		d.mu.Unlock()
+		answers := true
 		select { // ends with the look, or the timer
 		case <-look:
+			timer.Stop()
 		case <-timer.C:
+			answers = false
+		}
+		d.mu.Lock()
+		if !answers {
 			return nil, fmt.Errorf("%s: its file system does not answer", d.path)
 		}
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	return d.root, d.err
 }
 
@@ -242,27 +263,20 @@ func (d *Directory) DialIn(typ int, admit func(Peer) bool, place string, names .
 }
 
 func (d *Directory) dial(typ int, admit func(Peer) bool, place string, user int, names []string) (*Conn, error) {
-	root, err := d.open()
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", unix.ECONNREFUSED, err)
-	}
-	raw, err := root.SyscallConn()
-	if err != nil {
-		return nil, err
-	}
 	var c *Conn
-	controlErr := raw.Control(func(dir uintptr) {
+	var err error
+	unfit := d.within(func(dir int) {
 		var id SocketID
 		c, err = dial(typ, admit, len(names), func(socket, i int) (whose owner, err error) {
-			whose, id, err = connectWithin(socket, int(dir), place+"/"+names[i], user)
+			whose, id, err = connectWithin(socket, dir, place+"/"+names[i], user)
 			return whose, err
 		})
 		if err == nil {
 			c.to = id
 		}
 	})
-	if controlErr != nil { // it was let go of in this moment
-		return nil, fmt.Errorf("%w: %w", unix.ECONNREFUSED, controlErr)
+	if unfit != nil {
+		return nil, fmt.Errorf("%w: %w", unix.ECONNREFUSED, unfit)
 	}
 	return c, err
 }
@@ -293,19 +307,12 @@ const placesAtMost = 256
 // Places lists the directories of users that there are, in no order. It is empty if the
 // directory may not be listed.
 func (d *Directory) Places() []string {
-	root, err := d.open()
-	if err != nil {
-		return nil
-	}
-	raw, err := root.SyscallConn()
-	if err != nil {
-		return nil
-	}
 	fd := -1
-	controlErr := raw.Control(func(at uintptr) {
-		fd, err = openWithin(int(at), ".", unix.O_DIRECTORY|unix.O_RDONLY|unix.O_NONBLOCK)
+	var err error
+	unfit := d.within(func(at int) {
+		fd, err = openWithin(at, ".", unix.O_DIRECTORY|unix.O_RDONLY|unix.O_NONBLOCK)
 	})
-	if controlErr != nil || err != nil {
+	if unfit != nil || err != nil {
 		return nil
 	}
 	dir := os.NewFile(uintptr(fd), d.path)

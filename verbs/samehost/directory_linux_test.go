@@ -6,10 +6,12 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/seed-b9b531af/ramjet/internal/skip"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
@@ -301,4 +303,37 @@ func TestTheDirectoryOfAnotherUserIsLeftAsItIs(t *testing.T) {
 	st, err = os.Stat(d.own())
 	require.NoError(t, err)
 	require.Equal(t, os.FileMode(0o711), st.Mode().Perm())
+}
+
+// A directory is opened anew again and again, and whoever is about to use what was open goes on
+// with the next one.
+func TestADirectoryIsUsedWhileItIsOpenedAnew(t *testing.T) {
+	d := newDirectory(t)
+	l := meetAt(t, d, "here")
+	var over atomic.Bool
+	var drops sync.WaitGroup
+	drops.Go(func() {
+		for !over.Load() {
+			d.mu.Lock()
+			root := d.root
+			d.mu.Unlock()
+			if root != nil {
+				d.drop(root) // as the timer does
+			}
+		}
+	})
+	for range 2000 {
+		c, err := d.dialOwn("here")
+		if !assert.NoError(t, err) {
+			break
+		}
+		c.Close()
+		accepted, err := l.Accept()
+		if !assert.NoError(t, err) {
+			break
+		}
+		accepted.Close()
+	}
+	over.Store(true)
+	drops.Wait() // ends with over
 }

@@ -1,6 +1,7 @@
 package samehost
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
@@ -67,12 +68,10 @@ func (d *Directory) Listen(cfg ListenConfig) (*Listener, error) {
 
 // entries returns what is to stand in our user's directory for a listener: nothing yet.
 func (d *Directory) entries(cfg ListenConfig) (*entries, error) {
-	root, err := d.open()
-	if err != nil {
-		return nil, err
-	}
-	dir, err := ownPlace(root, cfg)
-	if err != nil {
+	var dir *os.File
+	var err error
+	unfit := d.within(func(at int) { dir, err = d.ownPlace(at, cfg) })
+	if err = cmp.Or(unfit, err); err != nil {
 		return nil, err
 	}
 	conn, err := dir.SyscallConn()
@@ -93,51 +92,43 @@ const placesOfANumber = 16
 
 // ownPlace opens our user's directory, or if another who has our number has that, and we
 // are found by any, the first that is ours or nobody's.
-func ownPlace(root *os.File, cfg ListenConfig) (dir *os.File, err error) {
+func (d *Directory) ownPlace(at int, cfg ListenConfig) (dir *os.File, err error) {
 	name := strconv.Itoa(os.Geteuid())
-	dir, err = ownDirectory(root, name, cfg.Others)
+	dir, err = ownDirectory(at, d.path, name, cfg.Others)
 	for i := 1; err != nil && cfg.AnyPlace && i < placesOfANumber; i++ {
-		dir, err = ownDirectory(root, name+"."+strconv.Itoa(i), cfg.Others)
+		dir, err = ownDirectory(at, d.path, name+"."+strconv.Itoa(i), cfg.Others)
 	}
 	return dir, err
 }
 
-// ownDirectory opens a directory of our user, and makes it if there is none.
-func ownDirectory(root *os.File, name string, others bool) (*os.File, error) {
-	raw, err := root.SyscallConn()
+// ownDirectory opens a directory of our user in the one at root, and makes it if there is none.
+func ownDirectory(at int, root, name string, others bool) (*os.File, error) {
+	path := root + "/" + name
+	made := false
+	if err := unix.Mkdirat(at, name, 0o711); err == nil {
+		made = true
+	} else if err != unix.EEXIST {
+		return nil, &os.PathError{Op: "mkdirat", Path: path, Err: err}
+	}
+	fd, err := openWithin(at, name, unix.O_DIRECTORY|unix.O_RDONLY|unix.O_NONBLOCK)
 	if err != nil {
-		return nil, err
+		return nil, &os.PathError{Op: "openat2", Path: path, Err: err}
 	}
-	fd := -1
-	controlErr := raw.Control(func(at uintptr) {
-		made := false
-		if err = unix.Mkdirat(int(at), name, 0o711); err == nil {
-			made = true
-		} else if err != unix.EEXIST {
-			err = &os.PathError{Op: "mkdirat", Path: root.Name() + "/" + name, Err: err}
-			return
-		}
-		if fd, err = openWithin(int(at), name, unix.O_DIRECTORY|unix.O_RDONLY|unix.O_NONBLOCK); err != nil {
-			err = &os.PathError{Op: "openat2", Path: root.Name() + "/" + name, Err: err}
-			return
-		}
-		var st unix.Stat_t
-		if err = os.NewSyscallError("fstat", unix.Fstat(fd, &st)); err == nil && (int(st.Uid) != os.Geteuid() || st.Mode&0o022 != 0) {
-			err = &os.PathError{Op: "use", Path: root.Name() + "/" + name, Err: errNotOurs}
-		}
-		if err != nil {
-			unix.Close(fd)
-			return
-		}
-		if (made || others) && st.Mode&0o711 != 0o711 {
-			// what the umask took away; if that fails others stay outside
-			_ = unix.Fchmod(fd, 0o711)
-		}
-	})
-	if err = errors.Join(controlErr, err); err != nil {
-		return nil, err
+	dir := os.NewFile(uintptr(fd), path)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		dir.Close()
+		return nil, os.NewSyscallError("fstat", err)
 	}
-	return os.NewFile(uintptr(fd), root.Name()+"/"+name), nil
+	if int(st.Uid) != os.Geteuid() || st.Mode&0o022 != 0 {
+		dir.Close()
+		return nil, &os.PathError{Op: "use", Path: path, Err: errNotOurs}
+	}
+	if (made || others) && st.Mode&0o711 != 0o711 {
+		// what the umask took away; if that fails others stay outside
+		_ = unix.Fchmod(fd, 0o711)
+	}
+	return dir, nil
 }
 
 var errNotOurs = errors.New("the directory is another user's, or others may write to it")
