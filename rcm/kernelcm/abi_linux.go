@@ -52,9 +52,8 @@ const (
 
 // Options of SET_OPTION at level RDMA_OPTION_ID.
 const (
-	ucmLevelID      = 0
-	ucmOptionTOS    = 0 // one byte
-	ucmOptionAFOnly = 2 // int
+	ucmLevelID   = 0
+	ucmOptionTOS = 0 // one byte
 )
 
 // queryAddr is RDMA_USER_CM_QUERY_ADDR.
