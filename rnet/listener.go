@@ -106,9 +106,12 @@ func (l *Listener) resetTCP() {
 // reset ends a connection that was accepted so that its peer cannot take it for one
 // that was served.
 func reset(conn net.Conn) {
-	if tcp, ok := conn.(interface{ SetLinger(int) error }); ok {
-		tcp.SetLinger(0)
+	tcp, ok := conn.(interface{ SetLinger(int) error })
+	if !ok { // of a Unix socket
+		softcm.Drop(conn)
+		return
 	}
+	tcp.SetLinger(0)
 	conn.Close()
 }
 
@@ -233,7 +236,7 @@ func (l *Listener) acceptTCP(prefer bool) (net.Conn, error) {
 		l.mu.Unlock()
 		switch {
 		case err == nil && l.atUnixSocket() && softcm.IsProof(conn.RemoteAddr().String()):
-			conn.Close()
+			softcm.Drop(conn)
 			return nil, nil
 		case err == nil: // also when it has been closed meanwhile, as package net does
 			l.overTCP.Add(1)

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/nettest"
 	"golang.org/x/sys/unix"
@@ -24,6 +25,7 @@ import (
 	"github.com/seed-b9b531af/ramjet/fallback"
 	"github.com/seed-b9b531af/ramjet/internal/hang"
 	"github.com/seed-b9b531af/ramjet/internal/leak"
+	"github.com/seed-b9b531af/ramjet/internal/linger"
 	"github.com/seed-b9b531af/ramjet/rcm/softcm"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/roles"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/settings"
@@ -534,4 +536,45 @@ func TestConnectionsThatShowAPermissionAreNotAccepted(t *testing.T) {
 	n, err := unix.Read(fd, make([]byte, 1))
 	require.NoError(t, err)
 	require.Zero(t, n)
+}
+
+// Whoever may connect to the socket can send something whose last close waits.
+func TestAListenerDoesNotWaitForWhatIsSentToItByThoseItDrops(t *testing.T) {
+	for name, transport := range map[string]Transport{"who show a permission": Auto, "who are not served without streams": Soft} {
+		t.Run(name, func(t *testing.T) {
+			leak.Check(t)
+			path := unixPath(t)
+			plain, err := net.Listen("unix", path)
+			require.NoError(t, err)
+			defer plain.Close()
+			fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+			require.NoError(t, err)
+			defer unix.Close(fd)
+			require.NoError(t, unix.Bind(fd, &unix.SockaddrUnix{Name: "@ramjet/unix1/" + t.Name()}))
+			require.NoError(t, unix.Connect(fd, &unix.SockaddrUnix{Name: path}))
+			sent, end := linger.Socket(t)
+			require.NoError(t, unix.Sendmsg(fd, []byte{1}, unix.UnixRights(sent), nil, 0))
+			require.NoError(t, unix.Close(sent)) // the last close is that of the connection
+			ln, err := (&ListenConfig{Transport: transport}).NewListener(plain)
+			require.NoError(t, err)
+			defer ln.Close()
+			defer end()
+			closed := hang.Start(t, func() {
+				c, err := net.Dial("unix", path)
+				if assert.NoError(t, err) {
+					defer c.Close()
+				}
+				if transport == Auto {
+					s, err := ln.Accept()
+					if assert.NoError(t, err) {
+						s.Close()
+					}
+				}
+				_, err = c.Read(make([]byte, 1)) // ended by the listener
+				assert.Error(t, err)
+				assert.NoError(t, ln.Close())
+			})
+			closed()
+		})
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"runtime"
 
@@ -44,3 +45,6 @@ func UnixSocketAt(network, address string) (UnixSocket, error) {
 
 // MayConnect fails: there is no software HCA on this system.
 func (s UnixSocket) MayConnect() error { return errors.ErrUnsupported }
+
+// Drop closes a connection.
+func Drop(c net.Conn) { c.Close() }

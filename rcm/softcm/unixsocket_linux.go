@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net"
 	"net/netip"
 	"os"
 	"strings"
@@ -225,6 +226,10 @@ func (s UnixSocket) connectPlain() (fd int, err error) {
 	}
 	return fd, nil
 }
+
+// Drop closes a connection that was accepted at a Unix socket and that nobody is to have. Whoever
+// may connect there can have sent descriptors whose last close waits: Drop does not.
+func Drop(c net.Conn) { samehost.Drop(c) }
 
 // show connects to the Unix socket, and returns the connection if it leads to the listener
 // of the bootstrap socket and that wants to see it. It ends with the listener's word, its

@@ -29,8 +29,7 @@ type Conn struct {
 // newConn takes fd, a socket of a type. A bare one has never taken descriptors.
 func newConn(fd, typ int, bare bool) (*Conn, error) {
 	if typ == unix.SOCK_STREAM && !bare {
-		// Out-of-band data can have descriptors too, which a read that passes it over closes.
-		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_OOBINLINE, 1)
+		_ = inlineOutOfBand(fd)
 	}
 	c := &Conn{file: os.NewFile(uintptr(fd), "unix")}
 	c.bare.Store(bare)
@@ -287,7 +286,7 @@ func (c *Conn) Refuse(last []byte) error {
 // Close hangs up. It never waits: if something is unread, which may have descriptors
 // with it, another thread closes the socket.
 func (c *Conn) Close() error {
-	if c.bare.Load() || !c.hasUnread() {
+	if c.bare.Load() || c.raw == nil || !hasUnread(c.raw) {
 		return c.file.Close()
 	}
 	last := lastHold{c.file, -1}
@@ -313,17 +312,27 @@ func (h lastHold) Close() error {
 	return err
 }
 
-// hasUnread shuts the connection down, so that nothing more can come, and reports
-// whether something has come that nobody has read.
-func (c *Conn) hasUnread() bool {
-	found := false // by a socket that is closed already
-	if c.raw == nil {
-		return false
+// Drop closes a connection at a Unix socket that is none of this package's, and does not wait
+// either for what the peer may have sent.
+func Drop(c io.Closer) {
+	if s, ok := c.(syscall.Conn); ok {
+		if raw, err := s.SyscallConn(); err == nil && hasUnread(raw) {
+			waiting.add(c)
+			return
+		}
 	}
-	c.raw.Control(func(fd uintptr) {
+	c.Close()
+}
+
+// hasUnread shuts a connection down, so that nothing more can come, and reports
+// whether something has come that nobody has read.
+func hasUnread(raw syscall.RawConn) bool {
+	found := false // by a socket that is closed already
+	raw.Control(func(fd uintptr) {
 		unix.Shutdown(int(fd), unix.SHUT_RDWR)
 		// With this a packet without data can be told from the end, by MSG_CTRUNC.
 		unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PASSCRED, 1)
+		_ = inlineOutOfBand(int(fd))
 		var b [1]byte
 		peek := func() (int, int, error) {
 			n, _, flags, _, err := unix.Recvmsg(int(fd), b[:], nil, unix.MSG_PEEK|unix.MSG_DONTWAIT)
@@ -336,6 +345,12 @@ func (c *Conn) hasUnread() bool {
 		found = err != nil || n > 0 || flags&unix.MSG_CTRUNC != 0
 	})
 	return found
+}
+
+// inlineOutOfBand has reads of a stream return out-of-band data in its place. It can have
+// descriptors too, which a read that passes it over closes.
+func inlineOutOfBand(fd int) error {
+	return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_OOBINLINE, 1)
 }
 
 // ErrTruncated is a packet longer than was allowed, or with descriptors for which there
