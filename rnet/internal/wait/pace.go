@@ -17,7 +17,8 @@ type pace struct {
 	gained  uint32        // hits that nothing but what polling gains has paid for, since waits slept for comparison
 	trials  uint32        // waits that are to sleep for comparison
 	bound   time.Duration // how long to poll, but for one wait in fullEvery
-	full    uint32        // counts these
+	futile  uint32        // polls in a row that have ended no wait, since bound is the least
+	full    uint32        // counts the waits since one had the limit
 }
 
 // interval is the mean time from one message to the next, over the last waits.
@@ -52,6 +53,10 @@ const (
 	trialEvery = 1016
 	trialWaits = 8
 	fullEvery  = 16
+	// After maxFutile only one wait in futileEvery polls, for as long as it may: polls that end no wait keep others from
+	// the CPU, also where the allowance would pay for them.
+	maxFutile   = 32
+	futileEvery = 64
 )
 
 func (p *pace) init(limit, cheap time.Duration) { p.limit, p.cheap, p.bound = limit, cheap, limit }
@@ -72,16 +77,30 @@ func (p *pace) begin(t time.Duration, arrived int) {
 // forget is for a wait for which sleeping was the only choice.
 func (p *pace) forget() { p.begun = 0 }
 
-// most is for how long to poll: less if the waits are longer than that.
+// most is for how long to poll: less if the waits are longer than that, 0 if they have been for long.
 func (p *pace) most() time.Duration {
-	if p.full++; p.full%fullEvery == 0 {
+	every, most := uint32(fullEvery), p.bound
+	if p.futile >= maxFutile {
+		every, most = futileEvery, 0
+	}
+	if p.full++; p.full >= every {
+		p.full = 0
 		return p.limit
 	}
-	return p.bound
+	return most
 }
 
+// hit is called when polling has ended a wait.
+func (p *pace) hit() { p.bound, p.futile = p.limit, 0 }
+
 // miss is called when polling has not ended a wait.
-func (p *pace) miss() { p.bound = max(p.bound/2, min(p.cheap, p.limit)) }
+func (p *pace) miss() {
+	least := min(p.cheap, p.limit)
+	if p.bound == least {
+		p.futile++
+	}
+	p.bound = max(p.bound/2, least)
+}
 
 // pays reports whether to poll for so long was worth its CPU time.
 func (p *pace) pays(took time.Duration) bool {

@@ -144,6 +144,7 @@ func TestPollingIsForWhatItGains(t *testing.T) {
 	often := pacing{50 * us, 20 * us}
 	lateOften := pacing{50 * us, 120 * us} // who sleeps finds three at once
 	seldom := pacing{150 * us, 40 * us}
+	affordable := pacing{260 * us, 40 * us} // the allowance would pay for polls of the least length, for good
 	rare := pacing{time.Millisecond, 40 * us}
 	for name, turns := range map[string][]turn{
 		"who answers sooner":             {{answersSooner, true, 0}},
@@ -157,6 +158,7 @@ func TestPollingIsForWhatItGains(t *testing.T) {
 		"who pauses":                     {{pausing{answersAnyway, new(int)}, false, 0}},
 		"several at once":                {{lateOften, false, 0}},
 		"seldom":                         {{seldom, false, 0}},
+		"affordable":                     {{affordable, false, 0}, {answersSooner, true, 0}, {affordable, false, 0}},
 		"rarely":                         {{rare, false, 0}},
 		"in turn":                        {{often, false, 0}, {answersSooner, true, 0}, {seldom, false, 0}, {answersSlowly, true, 0}, {often, false, 0}, {soon, true, 0}, {lateOften, false, 0}},
 	} {
@@ -181,6 +183,7 @@ func TestAnEnginePollsForWhatItGains(t *testing.T) {
 		"who answers no sooner":           {{anyway, false, 0}},
 		"messages at a pace":              {{often, false, 0}},
 		"bunches at a pace":               {{bunches, false, 0}},
+		"affordable":                      {{pacing{260 * us, 40 * us}, false, 0}, {sleeps, true, 0}},
 		"who sleeps, after a pace":        {{often, false, 0}, {bunches, false, 0}, {sleeps, true, 0}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -236,8 +236,9 @@ func (p *policy) mayPoll(of *pace, t time.Duration) (most time.Duration, ok bool
 		return of.limit, true
 	}
 	of.begin(t, p.arrived)
-	of.polls = p.afford(t) && !of.compares()
-	return of.most(), of.polls
+	most = of.most()
+	of.polls = p.afford(t) && !of.compares() && most > 0
+	return most, of.polls
 }
 
 // afford reports whether the allowance has anything left for polling. It grows with time,
@@ -262,7 +263,7 @@ func (p *policy) afford(t time.Duration) bool {
 
 // hit is called when polling for so long has ended a wait of an owner.
 func (p *policy) hit(took time.Duration) {
-	p.pace.bound = p.pace.limit
+	p.pace.hit()
 	p.charge(&p.pace, took)
 }
 
