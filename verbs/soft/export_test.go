@@ -93,6 +93,20 @@ func LinkRests(v *verbs.QP) bool {
 // ShutLink does what is done when a word to the peer does not go.
 func ShutLink(v *verbs.QP) { linkOf(v).shut() }
 
+// DieUnheard sends a SEND as a process does that is killed when it has taken the peer's event, and before it
+// gives it.
+func DieUnheard(v *verbs.QP) {
+	q := v.Driver().(*qp)
+	q.sendMu.Lock()
+	q.out.Header.Arm.Store(0)
+	d := q.out.next()
+	d.Kind, d.Flags, d.Length, d.Total = protocol.KindSend, protocol.FlagInDescriptor, 0, 0
+	q.out.push(d, 0, false)
+	q.out.publish()
+	q.sendMu.Unlock()
+	linkOf(v).shut()
+}
+
 // linkOf is nil if there is none yet.
 func linkOf(v *verbs.QP) *socketLink {
 	q := v.Driver().(*qp)

@@ -470,6 +470,9 @@ func (q *qp) losePeer(f failure) {
 		return
 	}
 	q.alone, q.open = true, false
+	if q.in.ready() { // the peer may have died when it had taken our event, and before it gave it
+		q.recvCQ.notify(true)
+	}
 	q.drive()
 }
 

@@ -3,10 +3,13 @@
 package soft_test
 
 import (
+	"runtime"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/soft"
 	"github.com/stretchr/testify/require"
 )
 
@@ -65,6 +68,34 @@ func TestAnUnreliableQPOutlivesItsPeer(t *testing.T) {
 		}
 		require.Equal(t, verbs.QPStateRTS, state(t, a))
 	})
+}
+
+// An unreliable QP goes on when its peer is gone, and nothing else would tell of what that has sent at last.
+func TestAMessageOfAnUnreliablePeerThatDiedGivesItsEvent(t *testing.T) {
+	soft.PairAsStrangers(t)
+	a, b := newUnreliablePair(t)
+	b.postRecv(t)
+	require.Equal(t, verbs.WCSuccess, a.post(t, verbs.SendWR{Opcode: verbs.OpSend}))
+	poll(t, b.recv, 1)
+	b.postRecv(t)
+	require.NoError(t, b.recv.Arm(false))
+	ended := make(chan error, 1)
+	go func() { ended <- b.ch.Wait(time.Now().Add(10 * time.Second)) }()
+	require.Eventually(t, somebodyParks, 10*time.Second, time.Millisecond)
+	soft.DieUnheard(a.qp)
+	require.NoError(t, <-ended)
+	require.Equal(t, verbs.WCSuccess, poll(t, b.recv, 1)[0].Status)
+}
+
+// somebodyParks reports whether a goroutine waits at a completion channel on the netpoller.
+func somebodyParks() bool {
+	stacks := make([]byte, 1<<20)
+	for _, s := range strings.Split(string(stacks[:runtime.Stack(stacks, true)]), "\n\n") {
+		if strings.Contains(s, "[IO wait") && strings.Contains(s, "(*channel).park(") {
+			return true
+		}
+	}
+	return false
 }
 
 // What the peer would refuse is lost, and what comes after it arrives.
