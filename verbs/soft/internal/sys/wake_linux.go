@@ -111,9 +111,10 @@ func FutexWait(addr *uint32, val uint32, timeout *unix.Timespec) {
 	syscall.Syscall6(syscall.SYS_FUTEX, uintptr(unsafe.Pointer(addr)), futexWaitOp, uintptr(val), uintptr(unsafe.Pointer(timeout)), 0, 0)
 }
 
-// FutexWake wakes all threads in FutexWait on addr.
+// FutexWake wakes a thread in FutexWait on addr, the first. There should be one at most; others would be
+// those of a peer, which may have thousands for which we would wait.
 func FutexWake(addr *uint32) {
-	syscall.RawSyscall6(syscall.SYS_FUTEX, uintptr(unsafe.Pointer(addr)), futexWakeOp, 1<<30, 0, 0, 0)
+	syscall.RawSyscall6(syscall.SYS_FUTEX, uintptr(unsafe.Pointer(addr)), futexWakeOp, 1, 0, 0, 0)
 }
 
 // PollReadable blocks the thread until one of pfds is ready, or for at most timeout
