@@ -58,7 +58,7 @@ func (d *device) newSegment(geo protocol.Geometry) (*segment, error) {
 	// CQ.Poll looks at the ring without a lock, so the addresses stay mapped
 	// until the collector proves that nobody can look any more.
 	runtime.AddCleanup(s, func(r sys.AddressRange) { sys.Unmap(r.Bytes(), sys.OfMemfd) }, sys.RangeOf(mem))
-	if err := geo.Populate(mem, geo.Size()); err != nil {
+	if err := geo.Populate(mem); err != nil {
 		s.release()
 		return nil, err
 	}
@@ -249,7 +249,7 @@ func (d *device) mapPeerSegment(fd int, geo protocol.Geometry) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("map the peer's segment: %w", err)
 	}
-	if err := geo.Populate(mapping, populateLimit); err != nil {
+	if err := geo.Populate(mapping); err != nil {
 		sys.Unmap(mapping, sys.OfAPeer)
 		return nil, fmt.Errorf("map the peer's segment: %w", err)
 	}

@@ -19,7 +19,8 @@ import (
 //	offset      what                writer        read by
 //	0           arm                 both, by CAS  peer after each publication
 //	4           gate                owner         peer before each operation
-//	8           cpu                 owner         peer, before it polls
+//	8           own CPU             owner         peer, before it polls
+//	12          asked CPU           owner         peer, before it waits
 //	128         posted              owner         peer, when its copy is used up
 //	136         consumed            owner         peer, when its copy is used up
 //	144         released            owner         peer, when its copy is used up
@@ -277,14 +278,12 @@ var PageSize = os.Getpagesize()
 // PageAlign returns the next multiple of PageSize that is not less than n.
 func PageAlign(n int) int { return (n + PageSize - 1) &^ (PageSize - 1) }
 
-// Populate gives memory to what must have it, up to limit bytes.
-func (g Geometry) Populate(mem []byte, limit int) error {
+// Populate gives memory to what must have it.
+func (g Geometry) Populate(mem []byte) error {
 	for _, room := range g.Rooms() {
-		n := min(room[1]-room[0], limit)
-		if err := sys.Populate(mem[room[0]:][:n]); err != nil {
+		if err := sys.Populate(mem[room[0]:room[1]]); err != nil {
 			return err
 		}
-		limit -= n
 	}
 	return nil
 }
