@@ -44,6 +44,7 @@ type datagramQP struct {
 	placed    *region    // guarded by recvMu: the last one that a receive used
 	shared    partial    // guarded by recvMu: the receive that was taken from the SRQ
 	destroyed bool       // guarded by both
+	resets    int        // guarded by both: how many there were
 
 	// state is a verbs.QPState, written under sendMu and recvMu.
 	state atomic.Uint32
@@ -285,6 +286,7 @@ func (q *datagramQP) reset() {
 	}
 	q.recvMu.Lock()
 	q.state.Store(stateReset)
+	q.resets++
 	q.first, q.n, q.qkey = 0, 0, 0
 	q.recvMu.Unlock()
 	q.attr = verbs.QPAttr{}
@@ -452,40 +454,46 @@ func (d *device) deliver(h *protocol.Datagram, payload []byte) {
 	}
 }
 
-// take takes a message, or drops it. One that is longer than its receive is dropped
-// too: nobody who sends may stop a QP.
-func (q *datagramQP) take(h *protocol.Datagram, payload []byte) {
-	if !q.place(h, payload) {
-		// The sender holds a sendMu, which may be this one.
-		q.dev.listener.handlers.Go(q.failNow) // ends by itself
-	}
-}
-
 // failNow takes the QP to ERR.
 func (q *datagramQP) failNow() {
 	q.sendMu.Lock()
 	defer q.sendMu.Unlock()
+	q.failLocked()
+}
+
+// failIn does so unless there was another RESET since the number of them.
+func (q *datagramQP) failIn(resets int) {
+	q.sendMu.Lock()
+	defer q.sendMu.Unlock()
+	if q.resets == resets {
+		q.failLocked()
+	}
+}
+
+// failLocked does so with sendMu held.
+func (q *datagramQP) failLocked() {
 	if s := q.state.Load(); !q.destroyed && s != stateReset && s != stateErr {
 		q.fail()
 	}
 }
 
-// place puts a message into the oldest receive; false if that is no good.
-func (q *datagramQP) place(h *protocol.Datagram, payload []byte) bool {
+// take puts a message into the oldest receive, or drops it. One that is longer than its receive is dropped
+// too: nobody who sends may stop a QP.
+func (q *datagramQP) take(h *protocol.Datagram, payload []byte) {
 	q.recvMu.Lock()
 	defer q.recvMu.Unlock()
 	switch q.state.Load() {
 	case stateRTR, stateRTS, stateSQD, stateSQE:
 	default:
-		return true
+		return
 	}
 	if h.QKey != q.qkey {
-		return true
+		return
 	}
 	n := uint32(grhSize + len(payload))
 	e, sgl, ok := q.oldest(n)
 	if !ok {
-		return true
+		return
 	}
 	wc := verbs.WC{ID: e.id, Opcode: verbs.WCRecv, Flags: verbs.WCGRH, ByteLen: n, QPN: q.num, SrcQPN: h.From.QPN}
 	if h.Flags&protocol.DatagramImm != 0 {
@@ -497,10 +505,12 @@ func (q *datagramQP) place(h *protocol.Datagram, payload []byte) bool {
 	ok = scatter(q.pd, &q.placed, sgl, 0, grh[:]) && scatter(q.pd, &q.placed, sgl, grhSize, payload)
 	if !ok {
 		wc = verbs.WC{ID: e.id, Status: verbs.WCLocProtErr, Opcode: verbs.WCRecv, QPN: q.num}
+		resets := q.resets
+		// The sender holds a sendMu, which may be this one.
+		q.dev.listener.handlers.Go(func() { q.failIn(resets) }) // ends by itself
 	}
 	q.arrived.Add(1)
 	q.recvCQ.complete(&q.arrived, wc, h.Flags&protocol.DatagramSolicited != 0)
-	return ok
 }
 
 // oldest takes the receive for n bytes; false if there is none, or it is too short.

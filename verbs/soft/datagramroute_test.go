@@ -338,6 +338,27 @@ func newDatagramQP(t *testing.T, d *device) *datagramQP {
 	return q.(*datagramQP)
 }
 
+// Who delivers a message cannot fail the QP at once: it may be the sender's own. What was wrong before a
+// RESET fails nothing behind it.
+func TestWhatWasWrongBeforeAResetDoesNotFailADatagramQP(t *testing.T) {
+	d, err := openDevice(DeviceName)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, d.Close()) })
+	q := newDatagramQP(t, d)
+	for _, s := range []verbs.QPState{verbs.QPStateInit, verbs.QPStateRTR} {
+		require.NoError(t, q.Modify(&verbs.QPAttr{State: s}, verbs.QPAttrState))
+	}
+	_, err = q.PostRecv([]verbs.RecvWR{{SGL: []verbs.SGE{{Length: grhSize, LKey: 1}}}}) // of no region
+	require.NoError(t, err)
+	q.sendMu.Lock()
+	d.deliver(&protocol.Datagram{To: protocol.Endpoint{GID: d.gid, QPN: q.num}}, nil)
+	q.reset()
+	q.setState(stateRTR)
+	q.sendMu.Unlock()
+	d.listener.handlers.Wait() // ends with who wanted to fail it
+	require.Equal(t, stateRTR, q.state.Load())
+}
+
 // A peer that is admitted may send what it likes: it is hung up on, and the QP
 // receives from others.
 func TestPeersThatBreakTheRulesOfDatagramsAreHungUpOn(t *testing.T) {
