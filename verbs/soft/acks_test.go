@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed-b9b531af/ramjet/internal/hang"
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/seed-b9b531af/ramjet/verbs/soft"
 )
@@ -45,4 +46,22 @@ func TestARequestThatFailsCompletesAfterThoseBeforeIt(t *testing.T) {
 			})
 		}
 	}
+}
+
+// The receiver need not poll for a retry to find what was posted to its SRQ since the last one.
+func TestARetryFindsWhatWasPostedToAnSRQ(t *testing.T) {
+	bothWays(t, func(t *testing.T) {
+		shared := usual
+		shared.srq = true
+		a, b := newPair(t, shared)
+		const rts = verbs.QPStateRTS
+		require.NoError(t, a.qp.Driver().Modify(&verbs.QPAttr{State: rts, RNRRetry: 1}, verbs.QPAttrState|verbs.QPAttrRNRRetry))
+		require.NoError(t, b.qp.Modify(verbs.QPAttr{State: rts, MinRNRTimer: 28}, verbs.QPAttrState|verbs.QPAttrMinRNRTimer)) // 164 ms
+		before, _ := a.ctx.RNRs()
+		_, err := a.qp.PostSend([]verbs.SendWR{{Opcode: verbs.OpSend, Flags: verbs.SendSignaled}})
+		require.NoError(t, err)
+		hang.Eventually(t, "there is no receive", func() bool { now, _ := a.ctx.RNRs(); return now > before })
+		b.postRecv(t)
+		require.Equal(t, verbs.WCSuccess, poll(t, a.send, 1)[0].Status)
+	})
 }

@@ -393,7 +393,7 @@ func (q *qp) countStarvation() {
 	if a.due.IsZero() || a.starved != oldest {
 		a.starved, a.tries, a.due = oldest, 0, time.Time{}
 	} else if now.Before(a.due) {
-		q.wakeIn(a.due.Sub(now)) // the timer may have been set for earlier
+		q.wakeIn(drainDelay) // the peer is asked to look again, for it may have posted something and not poll
 		return
 	}
 	if a.tries == 0 {
@@ -403,9 +403,8 @@ func (q *qp) countStarvation() {
 		q.failLocked(failure{send: verbs.WCRNRRetryExcErr})
 		return
 	}
-	wait := q.rnrWait(a.tries)
-	a.due = now.Add(wait)
-	q.wakeIn(wait)
+	a.due = now.Add(q.rnrWait(a.tries) + drainDelay) // it looks behind the RNR timer once more
+	q.wakeIn(drainDelay)
 }
 
 // rnrWait is the peer's RNR timer. One that is shorter than drainDelay is heeded for quickTries:
