@@ -50,11 +50,11 @@ type Listener struct {
 	waiting  int     // calls of Accept that wait for a token of avail and were sent none; guarded by mu
 	inTCP    bool    // somebody accepts from tcp, and looks at queue when interrupted; guarded by mu
 	closing  bool    // Close was called; guarded by mu
-	closed   bool
-	handed   bool // closed, but streams are taken and returned until over: see listener_handover.go; guarded by mu
-	over     bool // no more streams come; guarded by mu
+	closed   bool    // nobody else is accepted over TCP, and no session; guarded by mu
+	draining bool    // handed over: over when the sessions have ended; see listener_handover.go; guarded by mu
+	over     bool    // no more streams come, and Accept fails behind the last one; guarded by mu
 	expired  bool
-	timer    *time.Timer           // of the deadline, or of the end of handed
+	timer    *time.Timer           // of the deadline, or of the end of draining
 	tcpRest  *time.Timer           // gives tcpFree back; made when it is first needed; guarded by mu
 	sessions map[*session]struct{} // guarded by mu
 	pushed   uint64                // streams that came; guarded by mu
@@ -124,7 +124,7 @@ const maxBacklog = 1 << 17
 func (l *Listener) push(c *Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.refuses() || l.queued() >= maxBacklog {
+	if l.over || l.queued() >= maxBacklog {
 		return false
 	}
 	l.queue = append(l.queue, c)
@@ -159,8 +159,8 @@ func (l *Listener) signal() {
 const tcpFirst = 16
 
 // Accept waits for the next connection, a [*Conn] or a [*MessageConn], a *net.TCPConn or a
-// *net.UnixConn. It ends with Close and with the deadline. Any number of goroutines may call it;
-// each connection is returned to one of them.
+// *net.UnixConn. It ends with the deadline, and with Close when the address is free. Any number of
+// goroutines may call it; each connection is returned to one of them.
 func (l *Listener) Accept() (net.Conn, error) {
 	if l.accepts.Add(1)%tcpFirst == 0 && l.tcpDue() {
 		select {
@@ -314,7 +314,7 @@ func (l *Listener) pop() (net.Conn, error) {
 // must not wait, or neither. mu is held.
 func (l *Listener) popLocked() (net.Conn, error) {
 	switch {
-	case l.closed && (!l.handed || l.over && l.queued() == 0):
+	case l.over && l.queued() == 0:
 		if l.timer != nil {
 			l.timer.Stop()
 		}
@@ -393,7 +393,7 @@ func (l *Listener) Close() error {
 	l.mu.Unlock()
 	l.offer()
 	l.mu.Lock()
-	l.closed, l.handed, l.expired = true, true, false // until it is known
+	l.closed, l.expired = true, false
 	if l.timer != nil {
 		l.timer.Stop()
 		l.timer = nil
@@ -404,10 +404,6 @@ func (l *Listener) Close() error {
 	if handed {
 		retireAll(l.openSessions(), (*mux.Mux).Drain)
 	} else {
-		l.mu.Lock()
-		l.handed = false
-		l.signal()
-		l.mu.Unlock()
 		retireAll(l.openSessions(), (*mux.Mux).Retire) // before another listener can have the port
 	}
 	var err error
@@ -415,6 +411,7 @@ func (l *Listener) Close() error {
 		err = l.tcp.Close()
 	}
 	l.closeFabrics()
+	// Now only: who learns from Accept that the listener is closed may listen at its address again.
 	if handed {
 		l.drain()
 	} else {
@@ -427,9 +424,10 @@ func (l *Listener) Close() error {
 	return err
 }
 
-// resetQueue resets the streams that nobody has accepted.
+// resetQueue has no more streams come, and resets those that nobody has accepted.
 func (l *Listener) resetQueue() {
 	l.mu.Lock()
+	l.drained()
 	queue := l.queue[l.first:]
 	l.queue, l.first = nil, 0
 	l.mu.Unlock()

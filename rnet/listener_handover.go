@@ -47,13 +47,11 @@ func (l *Listener) handOver() bool {
 	return handed
 }
 
-// refuses reports whether no streams are taken any more. mu is held.
-func (l *Listener) refuses() bool { return l.closed && (!l.handed || l.over) }
-
 // drain has streams taken until all sessions have ended, or said that no more come.
 func (l *Listener) drain() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.draining = true
 	if len(l.sessions) == 0 {
 		l.drained()
 	}
@@ -70,9 +68,6 @@ func (l *Listener) drained() {
 
 // endDrain ends what is left after drainTime.
 func (l *Listener) endDrain() {
-	l.mu.Lock()
-	l.drained()
-	l.mu.Unlock()
 	retireAll(l.openSessions(), (*mux.Mux).Retire)
 	l.resetQueue()
 }

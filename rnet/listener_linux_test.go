@@ -11,11 +11,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
 	"github.com/seed-b9b531af/ramjet/fallback"
 	"github.com/seed-b9b531af/ramjet/internal/hang"
+	"github.com/seed-b9b531af/ramjet/rcm"
 	"github.com/seed-b9b531af/ramjet/rcm/kernelcm"
 	"github.com/seed-b9b531af/ramjet/rcm/softcm"
 )
@@ -225,6 +227,58 @@ func TestAcceptIsFoundByWhateverComes(t *testing.T) {
 	require.Equal(t, 2*each, streams+overTCP)
 	require.GreaterOrEqual(t, overTCP, each)
 	require.NotZero(t, streams)
+}
+
+// A server that is started anew as soon as Accept has failed has to find its address free.
+func TestAcceptFailsWhenTheAddressIsFree(t *testing.T) {
+	plain, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	var l *Listener
+	freed := 0
+	freeing := func() {
+		freed++
+		_, err := l.pop()
+		assert.NoError(t, err, "an Accept that looks now")
+	}
+	ln, err := NewListener(&tcpBeingClosed{plain.(*net.TCPListener), freeing})
+	require.NoError(t, err)
+	l = ln.(*Listener)
+	l.mu.Lock()
+	for i, one := range l.fabrics {
+		l.fabrics[i] = &fabricBeingClosed{one, freeing}
+	}
+	l.mu.Unlock()
+	c, accepted := streamTo(t, ln) // their session is retired
+	defer c.Close()
+	defer accepted.Close()
+	await := hang.Start(t, func() {
+		_, err := ln.Accept()
+		assert.ErrorIs(t, err, net.ErrClosed)
+	})
+	require.NoError(t, ln.Close())
+	await()
+	require.Equal(t, 1+len(l.fabrics), freed)
+}
+
+// tcpBeingClosed and fabricBeingClosed tell when they are about to be closed.
+type tcpBeingClosed struct {
+	*net.TCPListener
+	tell func()
+}
+
+func (b *tcpBeingClosed) Close() error {
+	b.tell()
+	return b.TCPListener.Close()
+}
+
+type fabricBeingClosed struct {
+	rcm.Listener
+	tell func()
+}
+
+func (b *fabricBeingClosed) Close() error {
+	b.tell()
+	return b.Listener.Close()
 }
 
 func TestErrorsOfAClosedListenerAreThoseOfPackageNet(t *testing.T) {

@@ -16,7 +16,6 @@ func TestTheLastStreamAndTheEndOfAListenerWakeTwo(t *testing.T) {
 	l.waiting = 2
 	l.queue = append(l.queue, new(Conn))
 	l.signal() // as push
-	l.closed, l.handed = true, true
 	l.drained()
 	require.Len(t, l.avail, 1)
 	<-l.avail
@@ -27,5 +26,5 @@ func TestTheLastStreamAndTheEndOfAListenerWakeTwo(t *testing.T) {
 	<-l.avail
 	_, err = l.popLocked()
 	require.ErrorIs(t, err, net.ErrClosed)
-	l.waiting, l.closed, l.handed, l.over = 0, false, false, false // for Close
+	l.waiting, l.over = 0, false // for Close
 }

@@ -151,7 +151,7 @@ func (l *Listener) forget(s *session) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.sessions, s)
-	if l.handed && len(l.sessions) == 0 {
+	if l.draining && len(l.sessions) == 0 {
 		l.drained()
 	}
 }
