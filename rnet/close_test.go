@@ -49,6 +49,11 @@ func TestEverythingFailsAfterClose(t *testing.T) {
 		"SetWriteBuffer":     func(c halfCloser) error { return c.SetWriteBuffer(1 << 16) },
 		"ReadFrom":           func(c halfCloser) error { _, err := c.ReadFrom(bytes.NewReader([]byte("x"))); return err },
 		"WriteTo":            func(c halfCloser) error { _, err := c.WriteTo(io.Discard); return err },
+		"RawConn.Control": func(c halfCloser) error {
+			raw, err := c.(syscall.Conn).SyscallConn()
+			require.NoError(t, err)
+			return raw.Control(func(uintptr) {})
+		},
 	}
 	formOf := func(t *testing.T, c halfCloser, name string) form {
 		err := calls[name](c)

@@ -193,6 +193,9 @@ func (c *Conn) opError(op string, err error) error {
 		}
 		err = os.NewSyscallError(call, errno)
 	}
+	if op == "raw-control" { // leaves the peer out of it, as setError does
+		return &net.OpError{Op: op, Net: c.network(), Addr: c.LocalAddr(), Err: err}
+	}
 	return &net.OpError{Op: op, Net: c.network(), Source: c.LocalAddr(), Addr: c.RemoteAddr(), Err: err}
 }
 
