@@ -80,6 +80,31 @@ func TestEverythingFailsAfterClose(t *testing.T) {
 	})
 }
 
+func TestErrorsNameTheNetworkThatWasAskedFor(t *testing.T) {
+	over(t, []carrier{overTCP, overSoft}, func(t *testing.T, k carrier) {
+		for _, network := range []string{"tcp4", "tcp"} {
+			ln, err := k.listenConfig().Listen(ctxBackground, network, "127.0.0.1:0")
+			require.NoError(t, err)
+			defer ln.Close()
+			for _, asked := range []string{"tcp", "tcp4"} { // on one session
+				d, err := k.dialer().Dial(asked, ln.Addr().String())
+				require.NoError(t, err)
+				defer d.Close()
+				a, err := ln.Accept()
+				require.NoError(t, err)
+				defer a.Close()
+				for c, want := range map[net.Conn]string{d: asked, a: network} {
+					require.NoError(t, c.SetDeadline(time.Unix(1, 0)))
+					_, err = c.Read(make([]byte, 1))
+					var op *net.OpError
+					require.ErrorAs(t, err, &op)
+					require.Equal(t, want, op.Net)
+				}
+			}
+		}
+	})
+}
+
 // Close throws away what has arrived. A Read at that moment must not take
 // that for the end of the stream, which is behind it.
 func TestReadsDuringCloseDoNotSeeTheEndTooEarly(t *testing.T) {

@@ -30,6 +30,7 @@ type Conn struct {
 	st     mux.Stream
 	s      *session
 	linger atomic.Int32 // one more than the seconds, 0: default
+	asked  uint8        // for which of tcpNetworks, on the dialing side
 	addrs  atomic.Pointer[connAddrs]
 	pair   atomic.Pointer[socketPair] // made when a descriptor is asked for, see SyscallConn
 }
@@ -100,12 +101,18 @@ func (c *Conn) RemoteAddr() net.Addr {
 	return &c.tcpAddrs().remote
 }
 
-// network is "tcp", or at a Unix socket "unix" or "unixpacket".
+// tcpNetworks are the networks of TCP. Dials to one address share a session, whichever they ask for.
+var tcpNetworks = [...]string{"tcp", "tcp4", "tcp6"}
+
+// network is the one that was dialed, or that the listener is of.
 func (c *Conn) network() string {
-	if u := c.s.unix; u != nil {
-		return u.local.Net
+	switch {
+	case c.s.unix != nil:
+		return c.s.unix.local.Net
+	case c.s.listener != nil:
+		return c.s.listener.network
 	}
-	return "tcp"
+	return tcpNetworks[c.asked]
 }
 
 // SetDeadline sets the read and the write deadline; zero means none.

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"slices"
 	"syscall"
 	"time"
 
@@ -112,12 +113,16 @@ func (d *Dialer) Dial(network, address string) (net.Conn, error) {
 // had: fallback.Classify returns the reason.
 func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	request := loop.DialOf(ctx)
-	if request == nil {
-		return d.dial(ctx, network, address, nil)
+	if request != nil {
+		conn, err := d.dial(ctx, network, address, request.Poller)
+		if c, ok := conn.(*Conn); ok {
+			request.Stream = &c.st
+		}
+		return conn, err
 	}
-	conn, err := d.dial(ctx, network, address, request.Poller)
-	if c, ok := conn.(*Conn); ok {
-		request.Stream = &c.st
+	conn, err := d.dial(ctx, network, address, nil)
+	if c, ok := conn.(*Conn); ok && !isUnix(network) {
+		c.asked = uint8(slices.Index(tcpNetworks[:], network))
 	}
 	return conn, err
 }
