@@ -231,15 +231,11 @@ func (c *Conn) show(p *socketPair, data []byte, end error, f func(fd uintptr) bo
 	if c.st.WriteState().Ended {
 		p.failWrites()
 	}
-	offered := 0
 	if len(data) > 0 {
-		offered = p.offer(data)
+		offered := p.offer(data)
+		defer func() { taken = offered - p.takeBack() }() // also if f panics
 	}
-	done = f(uintptr(p.near))
-	if offered > 0 {
-		taken = offered - p.takeBack()
-	}
-	return taken, done
+	return 0, f(uintptr(p.near))
 }
 
 // sendWritten sends what was written to the descriptor. What a deadline leaves of it stays.
@@ -272,8 +268,8 @@ func (r *rawConn) use(op string, call func(c *Conn, p *socketPair) error) error 
 	c := (*Conn)(r)
 	p, err := c.holdSocketPair()
 	if err == nil {
+		defer p.release() // also if the program's function panics
 		err = call(c, p)
-		p.release()
 	}
 	if err != nil {
 		err = c.opError(op, err)

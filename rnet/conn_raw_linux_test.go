@@ -144,6 +144,33 @@ func TestADescriptorIsMadeWhenItIsAskedFor(t *testing.T) {
 	}
 }
 
+// A server may recover from a panic, and use the connection again.
+func TestAPanicOfWhoHasTheDescriptorLeavesTheStreamAsItWas(t *testing.T) {
+	c, s := overSoft.streams(t)
+	raw := rawOf(t, c)
+	_, err := s.Write([]byte("abc"))
+	require.NoError(t, err)
+	var b [10]byte
+	require.NoError(t, raw.Read(func(fd uintptr) bool { // until it has come
+		n, _, _ := unix.Recvfrom(int(fd), b[:], unix.MSG_DONTWAIT|unix.MSG_PEEK)
+		return n > 0
+	}))
+	for name, panics := range map[string]func(){
+		"Control": func() { raw.Control(func(uintptr) { panic("wrong") }) },
+		"Read":    func() { raw.Read(func(uintptr) bool { panic("wrong") }) },
+		"Write":   func() { raw.Write(func(uintptr) bool { panic("wrong") }) },
+	} {
+		require.Panics(t, panics, name)
+		require.NoError(t, raw.Control(func(uintptr) {}))
+	}
+	n, err := c.Read(b[:])
+	require.NoError(t, err)
+	require.Equal(t, "abc", string(b[:n]))
+	p := c.pair.Load()
+	require.NoError(t, c.Close())
+	require.Zero(t, p.holders.Load(), "the descriptors stay open")
+}
+
 // Programs that read and write by descriptors move the stream's bytes.
 func TestBytesMoveByDescriptors(t *testing.T) {
 	over(t, allCarriers, func(t *testing.T, k carrier) {
