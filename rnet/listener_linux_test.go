@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -313,4 +314,24 @@ func TestWhatAListenerCountsOutlivesTheLossOfATransport(t *testing.T) {
 	require.NoError(t, ln.onFabrics()[0].Close())
 	hang.Eventually(t, "dials lead to the listener again", denied)
 	require.EqualValues(t, 2, ln.readStats().Denied)
+}
+
+// A set-up may take seconds, in which there is no session.
+func TestASessionIsOpenedWhenItIsConnected(t *testing.T) {
+	awaitNoSessions(t)
+	var asked atomic.Pointer[time.Time]
+	lc := ListenConfig{Transport: Soft, Peers: func(PeerProcess) bool {
+		now := time.Now()
+		asked.Store(&now)
+		return true
+	}}
+	ln, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	overSoft.connect(t, ln)
+	sessions := ReadStats().Sessions
+	require.Len(t, sessions, 2)
+	for _, st := range sessions {
+		require.False(t, st.Opened.Before(*asked.Load()), "dialed: %v", st.Dialed)
+	}
 }

@@ -40,7 +40,7 @@ type session struct {
 
 // newSession makes all of a session but the connection. kind says what is not in cfg.
 func newSession(deviceName string, cfg settings.Session, kind mux.Config, log *slog.Logger) (*session, error) {
-	s := &session{log: log, opened: time.Now()}
+	s := &session{log: log}
 	var err error
 	if s.dev, err = acquireDevice(deviceName); err != nil {
 		return nil, err
@@ -92,7 +92,7 @@ func (s *session) learn(private []byte) error {
 
 // connected notes the connection.
 func (s *session) connected(conn rcm.Conn) {
-	s.conn = conn
+	s.conn, s.opened = conn, time.Now()
 	liveSessions.add(s)
 }
 

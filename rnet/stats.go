@@ -93,7 +93,7 @@ type SessionStats struct {
 	Unix     string    `json:"unix,omitempty"`
 	PeerPID  int       `json:"peerPID"`  // process id that the peer says it has
 	Dialed   bool      `json:"dialed"`   // this process opened it
-	Opened   time.Time `json:"opened"`   // when it was ready for streams
+	Opened   time.Time `json:"opened"`   // when it was connected
 	Streams  int       `json:"streams"`  // open now
 	RingSize int       `json:"ringSize"` // of the receive ring, in bytes
 	RingHeld int       `json:"ringHeld"` // bytes of it that readers have not taken
