@@ -43,6 +43,7 @@ func TestHintsAreGivenWhereTheUserCanAct(t *testing.T) {
 	for _, with := range []error{syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE, syscall.EACCES, syscall.EPERM, ErrPinLimit} {
 		require.NotEmpty(t, hintFor("open", fmt.Errorf("open: %w", with)), with)
 	}
+	require.Contains(t, hintFor("register MR", syscall.EPERM), "RLIMIT_MEMLOCK", "which is 0")
 	for _, without := range []error{ErrInvalid, ErrQueueFull, ErrBusy, ErrClosed, syscall.EINVAL} {
 		require.Empty(t, hintFor("open", without), without)
 	}

@@ -47,7 +47,7 @@ func hintFor(op string, err error) string {
 		return "raise it with verbs.SetPinLimit, or close connections"
 	case errors.Is(err, ErrPoolLimit):
 		return "raise it with Pool.SetLimit or SetDeviceLimit, or close what is not used"
-	case errors.Is(err, syscall.ENOMEM) && strings.HasSuffix(op, " MR"):
+	case (errors.Is(err, syscall.ENOMEM) || errors.Is(err, syscall.EPERM)) && strings.HasSuffix(op, " MR"): // EPERM if the limit is 0
 		return "raise RLIMIT_MEMLOCK (ulimit -l) or the memory limit of the cgroup"
 	case errors.Is(err, syscall.ENOMEM):
 		return "raise the memory limit of the cgroup, or make smaller queues"

@@ -42,10 +42,16 @@ func ExplainError(e *verbs.Error) (l verbs.Limit, remedy string) {
 	if !errors.As(e.Err, &errno) || errnoLimits[errno] == verbs.LimitUnknown {
 		return verbs.LimitUnknown, ""
 	}
-	if remedy = Explain(Failure{Op: e.Op, Device: e.Device, Err: e.Err}); remedy == "" {
+	limits, _ := ReadLimits() // as in Explain
+	return limits.explainError(Failure{Op: e.Op, Device: e.Device, Err: e.Err}, errno)
+}
+
+func (l *Limits) explainError(f Failure, errno syscall.Errno) (verbs.Limit, string) {
+	remedy := l.Explain(f)
+	if remedy == "" {
 		return verbs.LimitUnknown, ""
 	}
-	return errnoLimits[errno], remedy
+	return errnoLimits[l.meaning(f.Op, errno)], remedy
 }
 
 var errnoLimits = map[syscall.Errno]verbs.Limit{
@@ -62,19 +68,28 @@ func (l *Limits) Explain(f Failure) string {
 	if !errors.As(f.Err, &errno) {
 		return ""
 	}
-	switch errno {
+	switch l.meaning(f.Op, errno) {
 	case syscall.EAGAIN:
 		return l.explainCgroup(f)
 	case syscall.ENOMEM:
 		return l.explainMemlock(f)
 	case syscall.EACCES, syscall.EPERM:
-		return l.explainPermission(f)
+		return l.explainPermission(f, errno)
 	case syscall.ENOENT, syscall.ENODEV, syscall.ENXIO:
 		return l.explainMissing(f)
 	case syscall.EMFILE:
 		return fmt.Sprintf("RLIMIT_NOFILE is %d, and no descriptor is left: ulimit -n, or LimitNOFILE= of systemd", l.OpenFiles)
 	}
 	return ""
+}
+
+// meaning is ENOMEM for the EPERM of a process that may pin nothing at all, which it gets before
+// anything is counted (can_do_mlock, in ib_umem_get of drivers/infiniband/core/umem.c).
+func (l *Limits) meaning(op string, errno syscall.Errno) syscall.Errno {
+	if errno == syscall.EPERM && strings.HasSuffix(op, "MR") && l.Memlock.Soft == 0 && !l.Memlock.Exempt {
+		return syscall.ENOMEM
+	}
+	return errno
 }
 
 // explainCgroup is for EAGAIN, by which the kernel refuses to charge a cgroup.
@@ -131,8 +146,11 @@ func (l *Limits) explainMemlock(f Failure) string {
 	return s.String()
 }
 
-func (l *Limits) explainPermission(f Failure) string {
+func (l *Limits) explainPermission(f Failure, errno syscall.Errno) string {
 	if f.Op != opOpen {
+		if errno != syscall.EACCES {
+			return "" // a right that the operation takes, as CAP_NET_RAW for some QKeys
+		}
 		// The kernel takes writes only from whoever opened the descriptor
 		// (ib_safe_file_access of rdma/ib.h).
 		return "the descriptor was opened with other credentials: open the device after changing user, group or capabilities"

@@ -178,6 +178,7 @@ func limited() *Limits {
 func TestExplanationNamesTheLimitAndTheRemedy(t *testing.T) {
 	pinned := func(l *Limits) { l.Memlock.Pinned = 60 << 10 }
 	exempt := func(l *Limits) { l.Memlock.Exempt = true }
+	nothing := func(l *Limits) { l.Memlock.Soft = 0 }
 	unlimited := func(l *Limits) { l.Memlock.Soft = NoLimit }
 	without := func(modules ...string) func(*Limits) {
 		return func(l *Limits) { l.MissingModules = modules }
@@ -204,6 +205,8 @@ func TestExplanationNamesTheLimitAndTheRemedy(t *testing.T) {
 		{"the kernel's own memory", nil, Failure{Op: "create QP", Device: "rxe0", Err: syscall.ENOMEM}, ""},
 		{"an unknown amount of memory", nil, Failure{Op: "register MR", Device: "rxe0", Err: syscall.ENOMEM},
 			"RLIMIT_MEMLOCK is 64 KiB: ulimit -l, or LimitMEMLOCK= of systemd"},
+		{"memlock of nothing", nothing, Failure{Op: "register MR", Device: "rxe0", Err: syscall.EPERM},
+			"RLIMIT_MEMLOCK is 0 bytes: ulimit -l, or LimitMEMLOCK= of systemd"},
 		{"memlock without a limit", unlimited, Failure{Op: "register MR", Device: "rxe0", Bytes: 1 << 40, Err: syscall.ENOMEM}, ""},
 		{"a privileged process", exempt, Failure{Op: "register MR", Device: "rxe0", Bytes: 1 << 20, Err: syscall.ENOMEM}, ""},
 		{"a privileged process on siw", exempt, Failure{Op: "register MR", Device: "siw0", Bytes: 1 << 20, Err: syscall.ENOMEM},
@@ -217,6 +220,7 @@ func TestExplanationNamesTheLimitAndTheRemedy(t *testing.T) {
 			"no permission to open /dev/infiniband/uverbs1, though its mode allows it: the devices of a container (--device=/dev/infiniband/uverbs1) or a security module"},
 		{"other credentials", nil, Failure{Op: "create QP", Device: "siw0", Err: syscall.EACCES},
 			"the descriptor was opened with other credentials: open the device after changing user, group or capabilities"},
+		{"a right that only the operation takes", nil, Failure{Op: "modify QP", Device: "rxe0", Err: syscall.EPERM}, ""},
 		{"permission of a device that is gone", nil, Failure{Op: "open", Device: "rxe7", Err: syscall.EACCES}, ""},
 
 		{"no node", nil, Failure{Op: "open", Device: "mlx5_0", Err: syscall.ENOENT},
@@ -250,6 +254,8 @@ func TestAnErrorIsExplainedWithTheKindOfItsLimit(t *testing.T) {
 	l, remedy := ExplainError(&verbs.Error{Op: "create QP", Device: "x", Err: fmt.Errorf("ioctl: %w", syscall.EACCES)})
 	require.Equal(t, verbs.LimitPermission, l)
 	require.Contains(t, remedy, "other credentials")
+	l, _ = (&Limits{}).explainError(Failure{Op: "register MR", Device: "x", Err: syscall.EPERM}, syscall.EPERM)
+	require.Equal(t, verbs.LimitMemlock, l, "RLIMIT_MEMLOCK of 0")
 	// EAGAIN: no group has the device
 	for _, err := range []error{syscall.EINVAL, syscall.EAGAIN, errors.New("other")} {
 		l, remedy = ExplainError(&verbs.Error{Op: "create QP", Device: "x", Err: err})
