@@ -55,8 +55,13 @@ func layAdvice(page []byte, pd uint32, advice verbs.Advice, list []verbs.SGE) ab
 	return call
 }
 
-// takesAdvice finds out whether the driver of the device does, by a PD that is none.
+// takesAdvice finds out whether the driver of the device does, by an MR that is none. The PD is one,
+// or the kernel would say so before it asks the driver.
 func (d *device) takesAdvice() bool {
-	const noHandle = 1<<32 - 1
-	return has(d.advise(noHandle, verbs.AdvicePrefetch, make([]verbs.SGE, 1)))
+	p, err := d.allocPD()
+	if err != nil {
+		return false
+	}
+	defer p.Dealloc()
+	return has(d.advise(p.handle, verbs.AdvicePrefetch, make([]verbs.SGE, 1)))
 }

@@ -31,6 +31,19 @@ func rxeDevice(t testing.TB) rdmahost.Device {
 	return list[i]
 }
 
+// A driver without memory on demand takes no advice, and the kernel says so only of a PD that is there.
+func TestADriverThatTakesNoAdviceIsFoundOut(t *testing.T) {
+	d, err := openDevice(rxeDevice(t))
+	require.NoError(t, err)
+	defer d.Close()
+	attr, err := d.QueryDevice()
+	require.NoError(t, err)
+	if attr.Caps.Has(verbs.CapOnDemandPaging) {
+		t.Skip("rxe of this kernel pages on demand")
+	}
+	require.False(t, d.takesAdvice())
+}
+
 // TestCommandsGoByWriteToo runs every kind of command through write(2), as on
 // kernels and in sandboxes without the ioctl.
 func TestCommandsGoByWriteToo(t *testing.T) {
