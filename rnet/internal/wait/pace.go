@@ -17,7 +17,8 @@ type pace struct {
 	gained  uint32        // hits that nothing but what polling gains has paid for, since waits slept for comparison
 	trials  uint32        // waits that are to sleep for comparison
 	bound   time.Duration // how long to poll, but for one wait in fullEvery
-	futile  uint32        // polls in a row that have ended no wait, since bound is the least
+	patient bool          // polls that end no wait are never left out
+	futile  uint32        // so many in a row, since bound is the least
 	full    uint32        // counts the waits since one had the limit
 }
 
@@ -54,7 +55,7 @@ const (
 	trialWaits = 8
 	fullEvery  = 16
 	// After maxFutile only one wait in futileEvery polls, for as long as it may: polls that end no wait keep others from
-	// the CPU, also where the allowance would pay for them.
+	// the CPU, also where the allowance would pay for them. An engine is patient: what it waits for comes in bunches.
 	maxFutile   = 32
 	futileEvery = 64
 )
@@ -80,7 +81,7 @@ func (p *pace) forget() { p.begun = 0 }
 // most is for how long to poll: less if the waits are longer than that, 0 if they have been for long.
 func (p *pace) most() time.Duration {
 	every, most := uint32(fullEvery), p.bound
-	if p.futile >= maxFutile {
+	if p.futile >= maxFutile && !p.patient {
 		every, most = futileEvery, 0
 	}
 	if p.full++; p.full >= every {

@@ -183,7 +183,6 @@ func TestAnEnginePollsForWhatItGains(t *testing.T) {
 		"who answers no sooner":           {{anyway, false, 0}},
 		"messages at a pace":              {{often, false, 0}},
 		"bunches at a pace":               {{bunches, false, 0}},
-		"affordable":                      {{pacing{260 * us, 40 * us}, false, 0}, {sleeps, true, 0}},
 		"who sleeps, after a pace":        {{often, false, 0}, {bunches, false, 0}, {sleeps, true, 0}},
 	} {
 		t.Run(name, func(t *testing.T) {

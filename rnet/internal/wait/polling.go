@@ -59,6 +59,7 @@ func (p *policy) init(cfg *Config) {
 	}
 	p.pace.init(limit, cheap)
 	p.batches.init(batch, engineCheap)
+	p.batches.patient = true
 	p.tokens, p.rate = allowance, fullRate
 	p.colocation.id = colocations.Add(1)
 }

@@ -79,9 +79,6 @@ func (sp *spin) hit() {
 func (p *policy) hitBatch(took time.Duration) {
 	b := &p.batches
 	b.bound = min(b.limit, max(b.bound, 2*took))
-	if took > briefSpin { // an engine that may not poll finds the rest, too
-		b.futile = 0
-	}
 	if took <= b.cheap {
 		p.Settle()
 	} else {
