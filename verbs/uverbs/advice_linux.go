@@ -36,8 +36,8 @@ func (d *device) advise(pd uint32, advice verbs.Advice, list []verbs.SGE) error 
 	switch {
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.EPERM), errors.Is(err, unix.EFAULT):
 		// Of the PD there is no such MR, or one that is pinned; it has not that right; or it is
-		// shorter.
-		return fmt.Errorf("%w: %w", verbs.ErrInvalid, err)
+		// shorter. No limit of the process explains that, so the number is not wrapped.
+		return fmt.Errorf("%w: %v", verbs.ErrInvalid, err)
 	}
 	return err
 }
