@@ -57,6 +57,7 @@ var listed = []difference{
 	{name: "Tools"},
 	{name: "Ports of the dialing side"},
 	{name: "Backlog"},
+	{name: "A thread in another network namespace (setns, unshare)"},
 	{name: "Several listeners at one port (SO_REUSEPORT)"},
 	{name: "Listeners that close one after the other while a dial is under way"},
 	{name: "Close of a listener that is handed over"},
