@@ -44,6 +44,8 @@ func TestHintsAreGivenWhereTheUserCanAct(t *testing.T) {
 		require.NotEmpty(t, hintFor("open", fmt.Errorf("open: %w", with)), with)
 	}
 	require.Contains(t, hintFor("register MR", syscall.EPERM), "RLIMIT_MEMLOCK", "which is 0")
+	require.Contains(t, hintFor("create QP", syscall.EACCES), "changes its user")
+	require.NotContains(t, hintFor("modify QP", syscall.EPERM), "changes its user", "it lacks CAP_NET_RAW for a QKey")
 	for _, without := range []error{ErrInvalid, ErrQueueFull, ErrBusy, ErrClosed, syscall.EINVAL} {
 		require.Empty(t, hintFor("open", without), without)
 	}

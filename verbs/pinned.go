@@ -55,8 +55,10 @@ func hintFor(op string, err error) string {
 		return "raise rdma.max of the cgroup"
 	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
 		return "raise RLIMIT_NOFILE (ulimit -n)"
-	case errors.Is(err, syscall.EACCES), errors.Is(err, syscall.EPERM):
+	case errors.Is(err, syscall.EACCES):
 		return "check the permissions of the device file and the sandbox of the process; a process that changes its user after it opened a device loses it"
+	case errors.Is(err, syscall.EPERM):
+		return "check the capabilities and the sandbox of the process"
 	}
 	return ""
 }
