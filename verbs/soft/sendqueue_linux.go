@@ -263,6 +263,9 @@ func (q *qp) onTimer() {
 	q.due = time.Time{}
 	l := q.link
 	waits := q.acks.n != 0 || (q.sq.n != 0 && q.sq.missing == needSpace)
+	if now := time.Now(); !q.acks.asked && !now.Before(q.acks.due) {
+		q.acks.asked, q.acks.due = true, now.Add(drainDelay)
+	}
 	q.sendMu.Unlock()
 	if l != nil && waits {
 		l.drain()
@@ -311,9 +314,10 @@ type ackQueue struct {
 	first int
 	n     int
 
-	starved uint64 // position of the descriptor whose RNR retries are counted
+	starved uint64 // position of the descriptor whose RNR retries are counted, and one
 	tries   int
-	due     time.Time // of the RNR timer
+	asked   bool      // the peer was asked to look again behind the RNR timer
+	due     time.Time // the end of that timer, or when asked of the time for an answer
 }
 
 type ack struct {
@@ -381,30 +385,30 @@ func (q *qp) completeTaken() bool {
 }
 
 // countStarvation is the RNR protocol against an SRQ: the peer says at which
-// descriptor it found the SRQ empty.
+// descriptor it found the SRQ empty. It may have posted something since and not poll, so a retry
+// counts when it could answer onTimer.
 func (q *qp) countStarvation() {
 	a := &q.acks
-	oldest := q.out.consumed
-	if q.out.Header.Starved.Load() != oldest+1 {
+	starved := q.out.consumed + 1
+	if q.out.Header.Starved.Load() != starved {
 		q.wakeIn(drainDelay)
 		return
 	}
 	now := time.Now()
-	if a.due.IsZero() || a.starved != oldest {
-		a.starved, a.tries, a.due = oldest, 0, time.Time{}
-	} else if now.Before(a.due) {
-		q.wakeIn(drainDelay) // the peer is asked to look again, for it may have posted something and not poll
-		return
-	}
-	if a.tries == 0 {
+	if a.starved != starved {
+		a.starved, a.tries = starved, 0
 		rnrs.Add(1)
+	} else if !a.asked || now.Before(a.due) {
+		q.wakeIn(a.due.Sub(now)) // the timer may have been set for earlier
+		return
 	}
 	if a.tries++; q.attr.RNRRetry != 7 && a.tries > int(q.attr.RNRRetry) {
 		q.failLocked(failure{send: verbs.WCRNRRetryExcErr})
 		return
 	}
-	a.due = now.Add(q.rnrWait(a.tries) + drainDelay) // it looks behind the RNR timer once more
-	q.wakeIn(drainDelay)
+	wait := q.rnrWait(a.tries)
+	a.asked, a.due = false, now.Add(wait)
+	q.wakeIn(wait)
 }
 
 // rnrWait is the peer's RNR timer. One that is shorter than drainDelay is heeded for quickTries:

@@ -107,3 +107,43 @@ func TestWhatThePeerHasTakenSucceedsThoughTheQPFails(t *testing.T) {
 		require.Equal(t, status, wcs[i].Status, "request %d", i)
 	}
 }
+
+// askedLink tells how many retries were counted each time that the peer is asked to look at its ring.
+type askedLink struct {
+	*victim
+	tries chan int
+}
+
+func (l *askedLink) drain() {
+	l.q.sendMu.Lock()
+	tries := l.q.acks.tries
+	l.q.sendMu.Unlock()
+	select {
+	case l.tries <- tries:
+	default: // of those that matter all have come
+	}
+}
+
+// A retry counts when the peer was asked to look behind the RNR timer and had time for it, however late
+// our timer is. It is not asked all the time: nobody may post a receive for long.
+func TestARetryCountsWhenThePeerCouldLook(t *testing.T) {
+	v := newVictim(t, false)
+	want := []int{1, 1, 2, 2, 3, 3}
+	l := &askedLink{v, make(chan int, len(want))}
+	v.q.sendMu.Lock()
+	v.q.link, v.q.out.srq, v.q.open, v.q.attr.RNRRetry = l, true, false, 7
+	v.q.sendMu.Unlock()
+	v.peer.Header.Gate.Store(protocol.GateOpen | 20<<protocol.GateRNR) // 10 ms
+	v.peer.Header.Starved.Store(1)
+	_, err := v.q.PostSend([]verbs.SendWR{{Opcode: verbs.OpSend}})
+	require.NoError(t, err)
+	v.q.sendMu.Lock()
+	v.q.stopTimer()
+	v.q.retire()
+	v.q.acks.due = time.Now().Add(-time.Second) // we did not run
+	v.q.sendMu.Unlock()
+	go v.q.onTimer()
+	for _, tries := range want {
+		require.Equal(t, tries, <-l.tries)
+	}
+}
