@@ -578,3 +578,24 @@ func TestAListenerDoesNotWaitForWhatIsSentToItByThoseItDrops(t *testing.T) {
 		})
 	}
 }
+
+// Whoever has sent a request must not take the end for an answer.
+func TestAPlainPeerOfAListenerWithoutThoseIsReset(t *testing.T) {
+	path := unixPath(t)
+	plain, err := net.Listen("unix", path)
+	require.NoError(t, err)
+	defer plain.Close()
+	c, err := net.Dial("unix", path)
+	require.NoError(t, err)
+	defer c.Close()
+	_, err = c.Write([]byte("x"))
+	require.NoError(t, err)
+	reset := hang.Start(t, func() {
+		_, err := c.Read(make([]byte, 1)) // ended by the listener
+		assert.ErrorIs(t, err, syscall.ECONNRESET)
+	})
+	ln, err := (&ListenConfig{Transport: Soft}).NewListener(plain)
+	require.NoError(t, err)
+	defer ln.Close()
+	reset()
+}

@@ -286,7 +286,7 @@ func (c *Conn) Refuse(last []byte) error {
 // Close hangs up. It never waits: if something is unread, which may have descriptors
 // with it, another thread closes the socket.
 func (c *Conn) Close() error {
-	if c.bare.Load() || c.raw == nil || !hasUnread(c.raw) {
+	if c.bare.Load() || c.raw == nil || !hasUnread(c.raw, unix.SHUT_RDWR) {
 		return c.file.Close()
 	}
 	last := lastHold{c.file, -1}
@@ -313,10 +313,10 @@ func (h lastHold) Close() error {
 }
 
 // Drop closes a connection at a Unix socket that is none of this package's, and does not wait
-// either for what the peer may have sent.
+// either for what the peer may have sent. If that is unread the peer sees no end before the reset.
 func Drop(c io.Closer) {
 	if s, ok := c.(syscall.Conn); ok {
-		if raw, err := s.SyscallConn(); err == nil && hasUnread(raw) {
+		if raw, err := s.SyscallConn(); err == nil && hasUnread(raw, unix.SHUT_RD) {
 			waiting.add(c)
 			return
 		}
@@ -324,12 +324,12 @@ func Drop(c io.Closer) {
 	c.Close()
 }
 
-// hasUnread shuts a connection down, so that nothing more can come, and reports
+// hasUnread shuts a connection down, for reads at least, so that nothing more can come, and reports
 // whether something has come that nobody has read.
-func hasUnread(raw syscall.RawConn) bool {
+func hasUnread(raw syscall.RawConn, how int) bool {
 	found := false // by a socket that is closed already
 	raw.Control(func(fd uintptr) {
-		unix.Shutdown(int(fd), unix.SHUT_RDWR)
+		unix.Shutdown(int(fd), how)
 		// With this a packet without data can be told from the end, by MSG_CTRUNC.
 		unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PASSCRED, 1)
 		_ = inlineOutOfBand(int(fd))
