@@ -79,6 +79,26 @@ func (b bunching) next(t time.Duration, polls bool) (time.Duration, int) {
 	return at + b.wakeUp, b.n
 }
 
+// cycling pauses before each nth answer.
+type cycling struct {
+	answering
+	pause time.Duration
+	n     int
+	waits int
+	at    time.Duration
+}
+
+func (c *cycling) next(t time.Duration, polls bool) (at time.Duration, messages int) {
+	if t >= c.at { // or it is asked again in a wait in which polling has ended
+		c.waits++
+	}
+	if c.waits%c.n == 0 {
+		t += c.pause
+	}
+	c.at, messages = c.answering.next(t, polls)
+	return c.at, messages
+}
+
 // waitFor goes through so many waits from t on, of an owner or an engine, and returns when they are over. Of the last
 // half it says which part polling has ended, and which part of the time was polled in vain, and which was polled.
 func waitFor(p *policy, of *pace, from peer, t time.Duration, waits int, work time.Duration) (end time.Duration, ended, inVain, polled float64) {
@@ -167,6 +187,21 @@ func TestPollingIsForWhatItGains(t *testing.T) {
 			p.init(&Config{Profile: fallback.Balanced})
 			waitInTurns(t, p, &p.pace, turns)
 		})
+	}
+}
+
+// Where waits take turns the one that is looked at must not always be the same.
+func TestTurnsOfWaitsDoNotHideThatPollingPays(t *testing.T) {
+	const us = time.Microsecond
+	for _, n := range []int{2, 3, 4, 8} {
+		for first := range n {
+			p := new(policy)
+			p.init(&Config{Profile: fallback.Balanced})
+			at, _, _, _ := waitFor(p, &p.pace, pacing{time.Millisecond, 40 * us}, time.Second, 4000+first, 5*us)
+			from := &cycling{answering: answering{25 * us, 60 * us}, pause: 900 * us, n: n}
+			_, ended, _, _ := waitFor(p, &p.pace, from, at, 4000, 5*us)
+			require.Greater(t, ended, 0.9*float64(n-1)/float64(n), "%d waits, the first %d", n, first)
+		}
 	}
 }
 
