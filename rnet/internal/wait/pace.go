@@ -53,11 +53,11 @@ const (
 	// less to wait the next time.
 	trialEvery = 1016
 	trialWaits = 8
-	fullEvery  = 16
+	fullEvery  = 17 // prime, lest waits that take turns have the same one poll for as long each time
 	// After maxFutile only one wait in futileEvery polls, for as long as it may: polls that end no wait keep others from
 	// the CPU, also where the allowance would pay for them. An engine is patient: what it waits for comes in bunches.
 	maxFutile   = 32
-	futileEvery = 61 // prime, lest waits that take turns have the same one poll each time
+	futileEvery = 61 // prime, too
 )
 
 func (p *pace) init(limit, cheap time.Duration) { p.limit, p.cheap, p.bound = limit, cheap, limit }
