@@ -3,7 +3,6 @@
 package soft_test
 
 import (
-	"cmp"
 	"testing"
 	"time"
 
@@ -23,8 +22,6 @@ type end struct {
 	qp   *verbs.QP
 	mr   *verbs.MR
 	peer address
-	// ackTimeout is the code of the ACK timeout, 0 for 18.
-	ackTimeout uint8
 }
 
 const everyRight = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic
@@ -129,7 +126,7 @@ func (e *end) connect(peer address) error {
 	}
 	// With its retries the timeout is 5 s: half a second passes on a busy machine
 	// before the peer has answered.
-	return e.qp.Modify(verbs.QPAttr{State: verbs.QPStateRTS, Timeout: cmp.Or(e.ackTimeout, 18), RetryCount: 7, RNRRetry: 7, MaxRdAtomic: 1},
+	return e.qp.Modify(verbs.QPAttr{State: verbs.QPStateRTS, Timeout: 18, RetryCount: 7, RNRRetry: 7, MaxRdAtomic: 1},
 		verbs.QPAttrState|verbs.QPAttrTimeout|verbs.QPAttrRetryCount|verbs.QPAttrRNRRetry|verbs.QPAttrSQPSN|verbs.QPAttrMaxRdAtomic)
 }
 
