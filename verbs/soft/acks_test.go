@@ -56,7 +56,7 @@ func TestARetryFindsWhatWasPostedToAnSRQ(t *testing.T) {
 		a, b := newPair(t, shared)
 		const rts = verbs.QPStateRTS
 		require.NoError(t, a.qp.Driver().Modify(&verbs.QPAttr{State: rts, RNRRetry: 1}, verbs.QPAttrState|verbs.QPAttrRNRRetry))
-		require.NoError(t, b.qp.Modify(verbs.QPAttr{State: rts, MinRNRTimer: 28}, verbs.QPAttrState|verbs.QPAttrMinRNRTimer)) // 164 ms
+		require.NoError(t, b.qp.Modify(verbs.QPAttr{State: rts, MinRNRTimer: 0}, verbs.QPAttrState|verbs.QPAttrMinRNRTimer)) // the longest
 		before, _ := a.ctx.RNRs()
 		_, err := a.qp.PostSend([]verbs.SendWR{{Opcode: verbs.OpSend, Flags: verbs.SendSignaled}})
 		require.NoError(t, err)
