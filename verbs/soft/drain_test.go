@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/seed-b9b531af/ramjet/internal/race"
 	"github.com/seed-b9b531af/ramjet/verbs"
@@ -26,16 +27,19 @@ func TestWhatArrivedIsSeenWhileThePeerHasItDrained(t *testing.T) {
 	a, b := newPair(t, usual)
 	warm(t, a, b)
 	var begun, done atomic.Int64
-	await := func(v *atomic.Int64, n int64) { // ended by the other goroutine
-		for i := 1; v.Load() != n; i++ {
-			if i%100 == 0 {
-				runtime.Gosched()
+	var over atomic.Bool
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for i := int64(1); ; i++ {
+			for looks := 1; begun.Load() != i; looks++ {
+				if over.Load() {
+					return
+				}
+				if looks%100 == 0 {
+					runtime.Gosched()
+				}
 			}
-		}
-	}
-	go func() { // ends with the last round
-		for i := int64(1); i <= rounds; i++ {
-			await(&begun, i)
 			soft.Drain(b.qp)
 			done.Store(i)
 		}
@@ -46,7 +50,8 @@ func TestWhatArrivedIsSeenWhileThePeerHasItDrained(t *testing.T) {
 	}}
 	recv, wcs := make([]verbs.RecvWR, 1), make([]verbs.WC, 4)
 	missed := 0
-	for i := int64(1); i <= rounds; i++ {
+	// On a machine that is busy a round may take as long as a processor is another's.
+	for i, begin := int64(1), time.Now(); i <= rounds && time.Since(begin) < 5*time.Second; i++ {
 		_, err := b.qp.PostRecv(recv)
 		require.NoError(t, err)
 		_, err = a.qp.PostSend(wr)
@@ -64,6 +69,7 @@ func TestWhatArrivedIsSeenWhileThePeerHasItDrained(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, 1, n)
 	}
-	await(&done, rounds)
+	over.Store(true)
+	<-ended
 	require.Zero(t, missed)
 }
