@@ -3,6 +3,8 @@ package hang
 
 import (
 	"runtime"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -53,6 +55,16 @@ func Receive[T any](t testing.TB, ch <-chan T, what string) (v T) {
 		t.Fatalf("not in time: %s\n%s", what, stacks())
 	}
 	return v
+}
+
+// Parked waits until a goroutine waits on the netpoller in a function, named as in stacks.
+func Parked(t testing.TB, function string) {
+	t.Helper()
+	Eventually(t, "a goroutine parked in "+function, func() bool {
+		return slices.ContainsFunc(strings.Split(string(stacks()), "\n\n"), func(s string) bool {
+			return strings.Contains(s, "[IO wait") && strings.Contains(s, function+"(")
+		})
+	})
 }
 
 // Pause is what a test does between two looks at something.

@@ -3,11 +3,10 @@
 package soft_test
 
 import (
-	"runtime"
-	"strings"
 	"testing"
 	"time"
 
+	"github.com/seed-b9b531af/ramjet/internal/hang"
 	"github.com/seed-b9b531af/ramjet/verbs"
 	"github.com/seed-b9b531af/ramjet/verbs/soft"
 	"github.com/stretchr/testify/require"
@@ -81,21 +80,10 @@ func TestAMessageOfAnUnreliablePeerThatDiedGivesItsEvent(t *testing.T) {
 	require.NoError(t, b.recv.Arm(false))
 	ended := make(chan error, 1)
 	go func() { ended <- b.ch.Wait(time.Now().Add(10 * time.Second)) }()
-	require.Eventually(t, somebodyParks, 10*time.Second, time.Millisecond)
+	hang.Parked(t, "(*channel).park")
 	soft.DieUnheard(a.qp)
 	require.NoError(t, <-ended)
 	require.Equal(t, verbs.WCSuccess, poll(t, b.recv, 1)[0].Status)
-}
-
-// somebodyParks reports whether a goroutine waits at a completion channel on the netpoller.
-func somebodyParks() bool {
-	stacks := make([]byte, 1<<20)
-	for _, s := range strings.Split(string(stacks[:runtime.Stack(stacks, true)]), "\n\n") {
-		if strings.Contains(s, "[IO wait") && strings.Contains(s, "(*channel).park(") {
-			return true
-		}
-	}
-	return false
 }
 
 // What the peer would refuse is lost, and what comes after it arrives.

@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/seed-b9b531af/ramjet/internal/hang"
 )
 
 // What WaitThread takes ends a Wait too.
@@ -25,16 +27,11 @@ func TestWaitEndsWithTheEventThatWaitThreadTakes(t *testing.T) {
 	defer ch.shut()
 	waited := make(chan error, 1)
 	go func() { waited <- ch.Wait(time.Time{}) }()
-	time.Sleep(20 * time.Millisecond) // it is parked
+	hang.Parked(t, "netpoll.(*Channel).Wait")
 	_, err = unix.Write(fds[1], make([]byte, 8))
 	require.NoError(t, err)
 	if err := ch.WaitThread(time.Now().Add(time.Second)); err != nil { // it takes the event at once
 		require.ErrorIs(t, err, os.ErrDeadlineExceeded, "Wait has it")
 	}
-	select {
-	case err := <-waited:
-		require.NoError(t, err)
-	case <-time.After(20 * time.Second):
-		t.Fatal("Wait sleeps on")
-	}
+	require.NoError(t, hang.Receive(t, waited, "the end of Wait"))
 }
