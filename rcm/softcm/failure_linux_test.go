@@ -40,7 +40,7 @@ func TestAcceptNoticesADialerThatGoesAway(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			addr := cmtest.At("127.0.0.1", cmtest.FreePort(t))
-			l := onSoft().MustListen(t, addr, rcm.ListenConfig{HandshakeTimeout: 300 * time.Millisecond})
+			l := onSoft().MustListen(t, addr, rcm.ListenConfig{})
 			// The dialer has a QP, so that the device does not find out first.
 			end, err := localEndpoint(onSoft().NewSide(t).QP(t))
 			require.NoError(t, err)
@@ -50,6 +50,9 @@ func TestAcceptNoticesADialerThatGoesAway(t *testing.T) {
 			r, err := l.Accept(cmtest.Within(t))
 			require.NoError(t, err)
 			c.do(s)
+			if c.want == rcm.ErrTimeout {
+				l.(*listener).timeout = time.Millisecond // in which he must be ready, after our answer
+			}
 			qp := onSoft().NewSide(t).QP(t)
 			_, err = r.Accept(cmtest.Within(t), qp, rcm.ConnParam{})
 			require.ErrorIs(t, err, c.want)
@@ -64,10 +67,11 @@ func TestAcceptNoticesADialerThatGoesAway(t *testing.T) {
 
 func TestAcceptFailsIfThePeersDeviceIsGone(t *testing.T) {
 	addr := cmtest.At("127.0.0.1", cmtest.FreePort(t))
-	l := onSoft().MustListen(t, addr, rcm.ListenConfig{HandshakeTimeout: 300 * time.Millisecond})
+	l := onSoft().MustListen(t, addr, rcm.ListenConfig{})
 	speakTo(t, addr).say(requestTo(addr)) // with a GID that nobody has
 	r, err := l.Accept(cmtest.Within(t))
 	require.NoError(t, err)
+	l.(*listener).timeout = 300 * time.Millisecond // nobody will be ready
 	_, err = r.Accept(cmtest.Within(t), onSoft().NewSide(t).QP(t), rcm.ConnParam{})
 	require.True(t, errors.Is(err, syscall.ECONNRESET) || errors.Is(err, rcm.ErrTimeout), err)
 }

@@ -26,7 +26,7 @@ func listenAtUnix(t *testing.T, path string) (UnixSocket, rcm.Listener) {
 	t.Cleanup(func() { ln.Close() })
 	s, err := UnixSocketAt("unix", path)
 	require.NoError(t, err)
-	l, err := New(Config{}).(*fabric).At(s).Listen(UnixSocketAddr, rcm.ListenConfig{HandshakeTimeout: 300 * time.Millisecond})
+	l, err := New(Config{}).(*fabric).At(s).Listen(UnixSocketAddr, rcm.ListenConfig{})
 	require.NoError(t, err)
 	t.Cleanup(func() { l.Close() })
 	return s, l
