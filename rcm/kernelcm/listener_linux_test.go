@@ -194,13 +194,14 @@ func TestSilentDialersHoldUpNobody(t *testing.T) {
 			t.Skip("iWARP: the kernel ends the dialer's handshake by itself")
 		}
 		addr := f.Addr(t)
-		l := f.MustListen(t, addr, rcm.ListenConfig{HandshakeTimeout: 500 * time.Millisecond})
+		l := f.MustListen(t, addr, rcm.ListenConfig{})
 		const silent = 5
 		outcome := make(chan error, silent)
 		for range silent {
 			silentDialer(f, t, addr)
 			r, err := l.Accept(cmtest.Within(t))
 			require.NoError(t, err)
+			r.(*request).timeout = 500 * time.Millisecond
 			qp := f.NewSide(t).QP(t)
 			go func() {
 				_, err := r.Accept(cmtest.Within(t), qp, rcm.ConnParam{})
