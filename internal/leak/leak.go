@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-b9b531af/ramjet/internal/hang"
 	"github.com/seed-b9b531af/ramjet/verbs"
 )
 
@@ -19,12 +20,9 @@ func Main(m *testing.M) {
 	startPoller()
 	before := Descriptors()
 	code := m.Run()
-	var left string
-	for range 100 {
-		if left = leftovers(before); left == "" {
-			break
-		}
-		time.Sleep(10 * time.Millisecond) // goroutines that were told to end do so
+	left := leftovers(before)
+	for end := time.Now().Add(hang.Time); left != "" && time.Now().Before(end); left = leftovers(before) {
+		hang.Pause() // goroutines that were told to end do so
 	}
 	if code == 0 && left != "" {
 		fmt.Fprintln(os.Stderr, left)
