@@ -4,7 +4,6 @@ package modeltest_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/binary"
 	"fmt"
 	"os"
@@ -61,9 +60,7 @@ func TestRdmainfoShowsTheDevice(t *testing.T) {
 	program := os.Getenv("RDMAINFO")
 	if modeltest.Host() < 0 {
 		program = filepath.Join(t.TempDir(), "rdmainfo")
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		out, err := exec.CommandContext(ctx, "go", "build", "-o", program, "github.com/seed-b9b531af/ramjet/examples/rdmainfo").CombinedOutput()
+		out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "github.com/seed-b9b531af/ramjet/examples/rdmainfo").CombinedOutput()
 		require.NoError(t, err, "%s", out)
 	}
 	if !modeltest.On(t, modeltest.Config{Device: mlx5.Config{Link: fabric.Ethernet}, Env: []string{"RDMAINFO=" + program}}) {
