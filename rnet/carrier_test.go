@@ -127,11 +127,17 @@ func (k carrier) install() (undo func()) {
 // test.
 func (k carrier) listen(t testing.TB) net.Listener {
 	t.Helper()
+	return k.listenAt(t, k.anyPort())
+}
+
+// listenAt is listen at an address.
+func (k carrier) listenAt(t testing.TB, address string) net.Listener {
+	t.Helper()
 	if k.transport == Soft && runtime.GOOS != "linux" {
 		t.Skip("the software HCA needs Linux")
 	}
 	t.Cleanup(k.install())
-	ln, err := k.listenConfig().Listen(ctxBackground, "tcp", k.anyPort())
+	ln, err := k.listenConfig().Listen(ctxBackground, "tcp", address)
 	require.NoError(t, err)
 	t.Cleanup(func() { ln.Close() })
 	return ln

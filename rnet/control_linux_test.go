@@ -242,7 +242,7 @@ func TestAListenerWithOptionsOfPacketsServesTCPAlone(t *testing.T) {
 		}), false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			named := namedPort(t, "tcp", "127.0.0.1")
+			named := closedAddress(t)
 			given := func() (net.Listener, error) {
 				config := net.ListenConfig{Control: c.control}
 				tcp, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -292,7 +292,7 @@ func TestAListenerForIPv6AloneHasNoStreamsOfIPv4(t *testing.T) {
 			return lc.Listen(t.Context(), "tcp", "[::]:0")
 		},
 		"named port": func() (net.Listener, error) {
-			return lc.Listen(t.Context(), "tcp", namedPort(t, "tcp", "::"))
+			return lc.Listen(t.Context(), "tcp", closedAddressOf(t, "::"))
 		},
 		"given": func() (net.Listener, error) {
 			var plain net.ListenConfig

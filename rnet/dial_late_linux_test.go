@@ -185,7 +185,7 @@ func TestADialThatIsCanceledDoesNotConnect(t *testing.T) {
 
 // One of several addresses must not use up the time for those after it.
 func TestAddressThatDoesNotAnswerLeavesTimeForTheNext(t *testing.T) {
-	address := namedPort(t, "tcp", "127.0.0.1")
+	address := closedAddress(t)
 	_, port, err := net.SplitHostPort(address)
 	require.NoError(t, err)
 	silent, err := samehost.Listen(samehost.ListenConfig{Type: unix.SOCK_SEQPACKET, Name: "@ramjet/rcm2/" + address, Backlog: 8})

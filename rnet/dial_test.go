@@ -261,7 +261,13 @@ func TestLanesSpreadStreamsOverSessions(t *testing.T) {
 // closedAddress returns a loopback address where nobody listens.
 func closedAddress(t testing.TB) string {
 	t.Helper()
-	address, err := freeport.Address("127.0.0.1")
+	return closedAddressOf(t, "127.0.0.1")
+}
+
+// closedAddressOf returns an address of a host where nobody listens.
+func closedAddressOf(t testing.TB, host string) string {
+	t.Helper()
+	address, err := freeport.Address(host)
 	require.NoError(t, err)
 	return address
 }

@@ -22,17 +22,6 @@ import (
 	"github.com/seed-b9b531af/ramjet/rnet/internal/loop"
 )
 
-// namedPort returns an address at which nobody listens, with its port.
-func namedPort(t testing.TB, network, host string) string {
-	t.Helper()
-	ln, err := net.Listen(network, net.JoinHostPort(host, "0"))
-	require.NoError(t, err)
-	require.NoError(t, ln.Close())
-	_, port, err := net.SplitHostPort(ln.Addr().String())
-	require.NoError(t, err)
-	return net.JoinHostPort(host, port)
-}
-
 // reachable is an address at which a listener at the given one is reached.
 func reachable(address string) string {
 	if strings.HasPrefix(address, ":") {
@@ -63,7 +52,7 @@ func TestAddressOfAListenerHasTheZoneOfItsSocket(t *testing.T) {
 		}
 	}
 	for _, host := range hosts {
-		address := namedPort(t, "tcp", host)
+		address := closedAddressOf(t, host)
 		var lc net.ListenConfig
 		lc.SetMultipathTCP(false) // of which the kernel does not tell the zone
 		plain, err := lc.Listen(t.Context(), "tcp", address)
@@ -83,7 +72,7 @@ func TestWhoFindsTheTCPListenerFindsTheOthersToo(t *testing.T) {
 	} {
 		t.Run(at.network+" "+at.host, func(t *testing.T) {
 			for range 20 {
-				address := namedPort(t, at.network, at.host)
+				address := closedAddressOf(t, at.host)
 				to := reachable(address)
 				if at.network == "tcp6" {
 					to = strings.Replace(to, "127.0.0.1", "[::1]", 1)
@@ -122,7 +111,7 @@ func TestWhoFindsTheTCPListenerFindsTheOthersToo(t *testing.T) {
 // connects over TCP, and the server sees one connection.
 func TestDialThatBeganBeforeTheListenerGetsAStream(t *testing.T) {
 	for _, host := range []string{"127.0.0.1", "127.0.0.2", "::1"} {
-		address := namedPort(t, "tcp", host)
+		address := closedAddressOf(t, host)
 		negatives.Forget(address) // the port may have been another test's
 		d := overSoft.dialer()
 		d.Transport, d.HeadStart = Auto, hang.Time
@@ -155,7 +144,7 @@ func TestDialThatBeganBeforeTheListenerGetsAStream(t *testing.T) {
 // A server that takes no streams yet, because its event loops do not run, does not hold
 // up a dial that has TCP for longer than the head start.
 func TestDialDoesNotWaitForAListenerThatIsNotReady(t *testing.T) {
-	address := namedPort(t, "tcp", "127.0.0.1")
+	address := closedAddress(t)
 	t.Cleanup(func() { negatives.Forget(address) })
 	ready := make(chan struct{}) // never closed
 	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{ConnectStart: func(string, string) {
@@ -212,7 +201,7 @@ func TestListenFailsAsPackageNetDoes(t *testing.T) {
 		"no such port":             {network: "tcp", address: "127.0.0.1:70000"},
 		"no such service":          {network: "tcp", address: "127.0.0.1:no-such-service"},
 		"no such zone":             {network: "tcp", address: "[fe80::1%nosuchlink]:" + port},
-		"control":                  {network: "tcp", address: namedPort(t, "tcp", "127.0.0.1"), control: own},
+		"control":                  {network: "tcp", address: closedAddress(t), control: own},
 	} {
 		t.Run(name, func(t *testing.T) {
 			listenersBefore := len(liveListeners.list())
@@ -261,7 +250,7 @@ func withoutPrivilegedPorts(t *testing.T, f func()) {
 // When the TCP listener fails the others are open already. A socket that is
 // bound by Control cannot be bound again.
 func TestNothingIsServedWithoutTheTCPListener(t *testing.T) {
-	address := namedPort(t, "tcp", "127.0.0.1")
+	address := closedAddress(t)
 	lc := ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
 		var err error
 		return errors.Join(c.Control(func(fd uintptr) {
@@ -289,7 +278,7 @@ func setting(option, value int) func(string, string, syscall.RawConn) error {
 
 func TestOptionsThatControlSetsHold(t *testing.T) {
 	t.Run("the port can be shared by those who agree", func(t *testing.T) {
-		address := namedPort(t, "tcp", "127.0.0.1")
+		address := closedAddress(t)
 		share := setting(unix.SO_REUSEPORT, 1)
 		for range 3 {
 			ln, err := (&ListenConfig{Control: share}).Listen(t.Context(), "tcp", address)
@@ -303,7 +292,7 @@ func TestOptionsThatControlSetsHold(t *testing.T) {
 		require.ErrorIs(t, err, syscall.EADDRINUSE)
 	})
 	t.Run("a port that is used still cannot be had", func(t *testing.T) {
-		ln, err := Listen("tcp", namedPort(t, "tcp", "127.0.0.1"))
+		ln, err := Listen("tcp", closedAddress(t))
 		require.NoError(t, err)
 		c, s := overTCP.connect(t, ln)
 		require.NoError(t, ln.Close())
@@ -315,7 +304,7 @@ func TestOptionsThatControlSetsHold(t *testing.T) {
 		require.ErrorIs(t, want, syscall.EADDRINUSE)
 		_, err = (&ListenConfig{Control: strict}).Listen(t.Context(), "tcp", ln.Addr().String())
 		require.Equal(t, want, err)
-		free := namedPort(t, "tcp", "127.0.0.1")
+		free := closedAddress(t)
 		other, err := (&ListenConfig{Control: strict}).Listen(t.Context(), "tcp", free)
 		require.NoError(t, err)
 		require.NoError(t, other.Close())

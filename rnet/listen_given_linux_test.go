@@ -107,7 +107,7 @@ func TestAListenerThatSystemdGivesServesStreams(t *testing.T) {
 // addressOf returns an address of a network to listen at.
 func addressOf(t *testing.T, network string) string {
 	if network == "tcp" {
-		return namedPort(t, network, "127.0.0.1")
+		return closedAddress(t)
 	}
 	return unixPath(t)
 }

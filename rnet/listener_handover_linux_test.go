@@ -28,7 +28,7 @@ func shared(t *testing.T, address string) *Listener {
 
 // Their dials have returned: over TCP they would be in the queue of a socket that lives on.
 func TestStreamsThatWaitForAcceptOutliveAHandOver(t *testing.T) {
-	address := namedPort(t, "tcp", "127.0.0.1")
+	address := closedAddress(t)
 	negatives.Forget(address)
 	old := shared(t, address)
 	const streams = 100
@@ -83,7 +83,7 @@ func TestStreamsThatWaitForAcceptAreResetWhereNobodyTakesOver(t *testing.T) {
 
 // A program may not call Accept any more. It is not waited for without end.
 func TestStreamsThatNobodyAcceptsAfterAHandOverAreReset(t *testing.T) {
-	address := namedPort(t, "tcp", "127.0.0.1")
+	address := closedAddress(t)
 	negatives.Forget(address)
 	old := shared(t, address)
 	c, err := (&Dialer{Transport: Soft}).Dial("tcp", address)
@@ -105,7 +105,7 @@ func TestStreamsThatNobodyAcceptsAfterAHandOverAreReset(t *testing.T) {
 // Dials go on all the time, and listeners follow each other: each dial gets a stream, and an
 // answer on it.
 func TestNoDialIsLostWhenAListenerIsHandedOver(t *testing.T) {
-	address := namedPort(t, "tcp", "127.0.0.1")
+	address := closedAddress(t)
 	negatives.Forget(address)
 	var serving, dialing sync.WaitGroup
 	serve := func(ln *Listener) {

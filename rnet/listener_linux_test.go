@@ -51,7 +51,7 @@ func streamTo(t *testing.T, ln net.Listener) (dialed, accepted net.Conn) {
 // A new process of a server takes the port while the old one still has it. When
 // the old one stops accepting, dials lead to the new one, over the same transport.
 func TestListenerThatSharesThePortIsNextInLine(t *testing.T) {
-	address := namedPort(t, "tcp", "127.0.0.1")
+	address := closedAddress(t)
 	share := &ListenConfig{Control: setting(unix.SO_REUSEPORT, 1)}
 	old, err := share.Listen(t.Context(), "tcp", address)
 	require.NoError(t, err)
@@ -74,7 +74,7 @@ func TestListenerThatSharesThePortIsNextInLine(t *testing.T) {
 
 // What cannot be had when a server starts may be had later.
 func TestListenerTakesANameThatBecomesFree(t *testing.T) {
-	address := namedPort(t, "tcp", "127.0.0.1")
+	address := closedAddress(t)
 	negatives.Forget(address)
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	require.NoError(t, err)
@@ -283,7 +283,7 @@ func (b *fabricBeingClosed) Close() error {
 }
 
 func TestErrorsOfAClosedListenerAreThoseOfPackageNet(t *testing.T) {
-	plain, err := net.Listen("tcp", "127.0.0.1:0")
+	plain, err := net.Listen("tcp", closedAddress(t))
 	require.NoError(t, err)
 	require.NoError(t, plain.Close())
 	ln, err := Listen("tcp", plain.Addr().String())

@@ -38,7 +38,7 @@ func TestSilentPeersKeepNobodyWaiting(t *testing.T) {
 	accepting.most = func() int { return most }
 	t.Cleanup(func() { accepting.most = mostWaitingNow })
 	for range 2 {
-		address := namedPort(t, "tcp", "127.0.0.1")
+		address := closedAddress(t)
 		request := requestOf(t, address)
 		ln, err := (&ListenConfig{Transport: Soft}).Listen(t.Context(), "tcp", address)
 		require.NoError(t, err)

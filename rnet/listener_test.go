@@ -184,8 +184,8 @@ func TestDialAfterTheListenerClosedIsRefused(t *testing.T) {
 
 func TestListenerCanBeOpenedAgain(t *testing.T) {
 	over(t, []carrier{overTCP, overSoft, {name: "auto"}}, func(t *testing.T, k carrier) {
-		ln := k.listen(t)
-		address := ln.Addr().String()
+		address := closedAddress(t)
+		ln := k.listenAt(t, address)
 		for range 10 {
 			var accepted net.Conn
 			await := hang.Start(t, func() {
@@ -201,10 +201,7 @@ func TestListenerCanBeOpenedAgain(t *testing.T) {
 			c.Close()
 			accepted.Close()
 			require.NoError(t, ln.Close())
-			var err error
-			ln, err = k.listenConfig().Listen(ctxBackground, "tcp", address)
-			require.NoError(t, err)
-			defer ln.Close()
+			ln = k.listenAt(t, address)
 		}
 	})
 }
