@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-b9b531af/ramjet/fallback"
+	"github.com/seed-b9b531af/ramjet/internal/hang"
 	"github.com/seed-b9b531af/ramjet/internal/testhost"
 	"github.com/seed-b9b531af/ramjet/rcm/softcm"
 	"github.com/seed-b9b531af/ramjet/rnet/internal/mux"
@@ -104,7 +105,9 @@ func over(t *testing.T, carriers []carrier, f func(t *testing.T, k carrier)) {
 }
 
 func (k carrier) dialer() *Dialer {
-	return &Dialer{Transport: k.transport, Profile: k.profile, Dedicated: k.dedicated, Limits: k.limits}
+	d := patient()
+	d.Transport, d.Profile, d.Dedicated, d.Limits = k.transport, k.profile, k.dedicated, k.limits
+	return d
 }
 
 func (k carrier) listenConfig() *ListenConfig {
@@ -122,6 +125,9 @@ func (k carrier) install() (undo func()) {
 	fabrics = []fabric{{fallback.Soft, softcm.New(softcm.Config{Device: k.device}), nil}}
 	return func() { fabrics = usual }
 }
+
+// patient dials whatever the machine does beside it.
+func patient() *Dialer { return &Dialer{HeadStart: hang.Time} }
 
 // listen makes a listener on the loopback address that is closed with the
 // test.

@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/seed-b9b531af/ramjet/internal/hang"
 )
 
 // doing is a control function that does one thing to the socket.
@@ -29,13 +31,14 @@ func dialWith(t *testing.T, d Dialer, check func(c net.Conn, address string)) {
 	t.Helper()
 	ln := carrier{}.listen(t)
 	address := ln.Addr().String()
+	d.HeadStart = hang.Time
 	for range 2 {
 		c, err := d.Dial("tcp", address)
 		require.NoError(t, err)
 		check(c, address)
 		c.Close()
 	}
-	keep, err := Dial("tcp", address)
+	keep, err := patient().Dial("tcp", address)
 	require.NoError(t, err)
 	defer keep.Close()
 	require.IsType(t, (*Conn)(nil), keep)
@@ -197,7 +200,7 @@ func attachFilter(fd, instructions int) error {
 func TestAddressesThatControlForbidsAreNotReached(t *testing.T) {
 	ln := carrier{}.listen(t)
 	address := ln.Addr().String()
-	keep, err := Dial("tcp", address)
+	keep, err := patient().Dial("tcp", address)
 	require.NoError(t, err)
 	defer keep.Close()
 	require.IsType(t, (*Conn)(nil), keep)
@@ -259,7 +262,7 @@ func TestAListenerWithOptionsOfPacketsServesTCPAlone(t *testing.T) {
 				require.NoError(t, err)
 				defer ln.Close()
 				negatives.Forget(ln.Addr().String())
-				dialed, err := Dial("tcp", ln.Addr().String())
+				dialed, err := patient().Dial("tcp", ln.Addr().String())
 				require.NoError(t, err)
 				defer dialed.Close()
 				accepted, err := ln.Accept()
@@ -321,7 +324,7 @@ func TestAListenerForIPv6AloneHasNoStreamsOfIPv4(t *testing.T) {
 			for host, ln := range map[string]net.Listener{"127.0.0.1": ln4, "::1": ln6} {
 				address := net.JoinHostPort(host, port)
 				negatives.Forget(address)
-				c, err := Dial("tcp", address)
+				c, err := patient().Dial("tcp", address)
 				require.NoError(t, err)
 				defer c.Close()
 				_, isStream := c.(*Conn)

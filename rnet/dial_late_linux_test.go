@@ -76,7 +76,7 @@ func TestFullQueueOfAListenerDoesNotHoldUpTheDial(t *testing.T) {
 
 	acceptAtLast(t, tcp, free)
 	hang.Eventually(t, "the session is there", func() bool { return len(liveSessions.list()) == 1 })
-	again, err := Dial("tcp", address)
+	again, err := patient().Dial("tcp", address)
 	require.NoError(t, err)
 	defer again.Close()
 	require.IsType(t, (*Conn)(nil), again)
@@ -444,7 +444,7 @@ func TestWhatIsRememberedOfOneServerSaysNothingOfAnother(t *testing.T) {
 		require.NoError(t, err)
 		s.Close()
 	}
-	c, err := Dial("tcp6", ":"+port)
+	c, err := patient().Dial("tcp6", ":"+port)
 	require.NoError(t, err)
 	defer c.Close()
 	require.IsType(t, (*Conn)(nil), c)

@@ -171,7 +171,7 @@ func TestDialSurvivesThePinLimit(t *testing.T) {
 	ln := carrier{}.listen(t)
 	address := ln.Addr().String()
 	defer verbs.SetPinLimit(verbs.SetPinLimit(minRingSize / 2))
-	c, err := Dial("tcp", address)
+	c, err := patient().Dial("tcp", address)
 	require.NoError(t, err)
 	require.IsType(t, (*net.TCPConn)(nil), c)
 	c.Close()
@@ -298,7 +298,7 @@ func dialWithFewDescriptors(args []string) error {
 	const most = 12
 	for range most {
 		negatives.Forget(args[0])
-		c, err := Dial("tcp", args[0])
+		c, err := patient().Dial("tcp", args[0])
 		var call *os.SyscallError
 		switch {
 		case errors.As(err, &call):

@@ -155,7 +155,7 @@ func TestAListenerOfATestServesStreams(t *testing.T) {
 	defer server.Close()
 	var dialed net.Conn
 	transport := &http.Transport{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-		c, err := (&Dialer{}).DialContext(ctx, network, address)
+		c, err := patient().DialContext(ctx, network, address)
 		dialed = c
 		return c, err
 	}}

@@ -105,7 +105,7 @@ func sample(t *testing.T, field reflect.StructField) reflect.Value {
 }
 
 func TestMultipathTCPIsThatOfPackageNet(t *testing.T) {
-	var d Dialer
+	d := patient()
 	var lc ListenConfig
 	require.Equal(t, new(net.Dialer).MultipathTCP(), d.MultipathTCP())
 	require.Equal(t, new(net.ListenConfig).MultipathTCP(), lc.MultipathTCP())

@@ -56,9 +56,6 @@ func listenAt(t testing.TB, lc *ListenConfig, network, address string) *Listener
 	return ln.(*Listener)
 }
 
-// patient dials whatever the machine does beside it.
-func patient() *Dialer { return &Dialer{HeadStart: hang.Time} }
-
 // unixStreams makes a stream through ln.
 func unixStreams(t testing.TB, ln net.Listener) (dialed, accepted *Conn) {
 	t.Helper()
