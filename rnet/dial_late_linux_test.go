@@ -2,6 +2,7 @@ package rnet
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -66,10 +67,13 @@ func TestFullQueueOfAListenerDoesNotHoldUpTheDial(t *testing.T) {
 	leak.Check(t)
 	tcp, free := busyListener(t)
 	address := tcp.Addr().String()
-	c, err := (&Dialer{HeadStart: time.Millisecond}).Dial("tcp", address)
-	require.NoError(t, err)
-	defer c.Close()
-	require.IsType(t, (*net.TCPConn)(nil), c)
+	for range 2 {
+		c, err := (&Dialer{HeadStart: time.Millisecond}).Dial("tcp", address)
+		require.NoError(t, err)
+		defer c.Close()
+		require.IsType(t, (*net.TCPConn)(nil), c)
+		awaitStep(t, "the queue is found full", func(at *step) bool { return errors.Is(at.queue, rcm.ErrBusy) })
+	}
 	require.Equal(t, fallback.Admission.String(), reasonOfLast(t, address))
 	_, remembered := negatives.Recall(address)
 	require.False(t, remembered)
@@ -232,11 +236,15 @@ func TestTimeoutOfAListenerOnThisHostIsNotRemembered(t *testing.T) {
 	require.NoError(t, err)
 	defer ln.Close()
 	d := Dialer{HeadStart: time.Millisecond}
-	for range 5 {
+	for i := range 5 {
 		c, err := d.Dial("tcp", address)
 		require.NoError(t, err)
 		defer c.Close()
 		require.IsType(t, (*net.TCPConn)(nil), c)
+		if i == 0 {
+			awaitStep(t, "the listener is asked", func(at *step) bool { return at.ran != nil })
+			continue
+		}
 		require.Equal(t, fallback.HandshakeTimeout.String(), reasonOfLast(t, address))
 		reason, remembered := negatives.Recall(address)
 		require.False(t, remembered, reason)
@@ -422,7 +430,11 @@ func TestListenerOfThisHostIsWaitedForBeforeAnotherAddress(t *testing.T) {
 	defer ln.Close()
 	b := raceAt(t, tcp.Addr().String(), &Dialer{HeadStart: 50 * time.Millisecond, FallbackDelay: 1})
 	first := hang.Start(t, func() { assert.NoError(t, b.before(t.Context(), "tcp6", tcp.Addr().String(), nil), "to TCP") })
-	hang.Eventually(t, "the first is asked", func() bool { return ln.Stats().Requests > 0 })
+	hang.Eventually(t, "the first has found a listener", func() bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return b.here != nil
+	})
 	assert.NoError(t, b.before(t.Context(), "tcp4", closedAddress(t), nil), "to TCP")
 	b.mu.Lock()
 	assert.NotEmpty(t, b.late, "the second did not wait")

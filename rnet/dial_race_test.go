@@ -483,6 +483,21 @@ func TestRestartsOfAServerDoNotLeadToTCP(t *testing.T) {
 	require.False(t, remembered && !reason.Nothing(), reason)
 }
 
+// awaitStep waits until a set-up, which dials need not have waited for, has come to a step.
+func awaitStep(t *testing.T, what string, is func(at *step) bool) {
+	t.Helper()
+	hang.Eventually(t, what, func() bool {
+		pool.mu.Lock()
+		defer pool.mu.Unlock()
+		for _, ps := range pool.sessions {
+			if is(ps.step.Load()) {
+				return true
+			}
+		}
+		return false
+	})
+}
+
 // A dial whose session takes longer than its head start goes over TCP, and so do
 // not all dials after it.
 func TestSlowSetUpIsNotAskedForAgainAndAgain(t *testing.T) {
@@ -492,10 +507,13 @@ func TestSlowSetUpIsNotAskedForAgainAndAgain(t *testing.T) {
 	ln := carrier{}.listen(t)
 	address := ln.Addr().String()
 	d := Dialer{HeadStart: time.Millisecond}
-	c, err := d.Dial("tcp", address)
-	require.NoError(t, err)
-	require.IsType(t, (*net.TCPConn)(nil), c)
-	c.Close()
+	for range 2 {
+		c, err := d.Dial("tcp", address)
+		require.NoError(t, err)
+		require.IsType(t, (*net.TCPConn)(nil), c)
+		c.Close()
+		awaitStep(t, "the set-up is in the queue", func(at *step) bool { return at.queue != nil })
+	}
 	for range maxSetUps {
 		setUps.Leave()
 	}
