@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/seed-b9b531af/ramjet/internal/hang"
 	"github.com/seed-b9b531af/ramjet/internal/leak"
@@ -252,6 +253,7 @@ func TestStoppedPeerIsWaitedFor(t *testing.T) {
 	require.NoError(t, traffic.RoundTrip(c))
 
 	require.NoError(t, child.Cmd.Process.Signal(syscall.SIGSTOP))
+	require.NoError(t, unix.Waitid(unix.P_PID, child.Cmd.Process.Pid, nil, unix.WSTOPPED, nil)) // until then it may serve
 	data := traffic.Bytes(1, 4<<20)
 	c.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
 	n, err := c.Write(data)

@@ -14,6 +14,7 @@ import (
 	"github.com/seed-b9b531af/ramjet/rnet/internal/traffic"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 // A process that is killed is noticed by those who wait for it, whichever side
@@ -95,6 +96,7 @@ func TestKernelDialToAStoppedPeerEndsOverTCP(t *testing.T) {
 		child := roles.Start(t, "serve", "auto", k.host)
 		address := child.Line(t)
 		require.NoError(t, child.Cmd.Process.Signal(syscall.SIGSTOP))
+		require.NoError(t, unix.Waitid(unix.P_PID, child.Cmd.Process.Pid, nil, unix.WSTOPPED, nil)) // until then it may serve
 		begun := time.Now()
 		c := dialMode(t, &rnet.Dialer{Device: k.name}, address, traffic.Exchanging)
 		require.Less(t, time.Since(begun), headStart+slowness)
