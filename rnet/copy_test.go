@@ -301,7 +301,8 @@ func TestIdleCopyHoldsNoMemory(t *testing.T) {
 			sent()
 		}
 	}
-	require.Less(t, (heap()-before)/streams, int64(16<<10), "bytes for each idle proxied connection")
+	// The last ones may not have found out yet that nothing more comes.
+	hang.Eventually(t, "an idle proxied connection has less than 16 KiB", func() bool { return (heap()-before)/streams < 16<<10 })
 	for i := range clients {
 		clients[i].Close()
 		servers[i].Close()

@@ -70,8 +70,9 @@ func TestRingGivesMemoryBackWhenIdle(t *testing.T) {
 	c, s := k.streams(t)
 	for round := range 3 {
 		const size = 4 << 20
-		for i, ends := range [][2]net.Conn{{c, s}, {s, c}} {
+		for i, ends := range [][2]*Conn{{c, s}, {s, c}} {
 			sent := hang.Start(t, func() { assert.NoError(t, traffic.Write(ends[0], traffic.NewRand(1), uint64(i), size, 64<<10)) })
+			awaitFullWindow(t, ends[0])
 			require.NoError(t, traffic.Read(ends[1], traffic.NewRand(2), uint64(i), size, 64<<10))
 			sent()
 		}

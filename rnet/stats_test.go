@@ -42,7 +42,7 @@ func TestStatsCountWhatGoesThrough(t *testing.T) {
 				dialed = st
 			}
 		}
-		return accepted.BytesIn >= n
+		return accepted.BytesIn >= n && dialed.BytesOut >= n
 	})
 	require.True(t, dialed.Dialed)
 	require.False(t, accepted.Dialed)
