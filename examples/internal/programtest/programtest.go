@@ -2,11 +2,12 @@
 package programtest
 
 import (
-	"net"
 	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed-b9b531af/ramjet/internal/freeport"
 )
 
 // Main is what TestMain does where the test program is the example's other process too: the one
@@ -22,8 +23,7 @@ func Main(m *testing.M, flag string, main func()) {
 // NobodysAddress returns an address at which nobody listens.
 func NobodysAddress(t testing.TB) string {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	address, err := freeport.Address("127.0.0.1")
 	require.NoError(t, err)
-	require.NoError(t, ln.Close())
-	return ln.Addr().String()
+	return address
 }
