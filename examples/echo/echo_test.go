@@ -7,7 +7,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -67,9 +66,7 @@ func TestAUnixSocketIsServed(t *testing.T) {
 	addr, shutDown := serveAt(t, filepath.Join(t.TempDir(), "echo.sock"))
 	var out bytes.Buffer
 	require.NoError(t, echo(t.Context(), []string{"-n", "100", "-dial", addr}, &out))
-	if os.Getenv("RNET_TRANSPORT") == "" && runtime.GOOS == "linux" {
-		require.Contains(t, out.String(), "transport: soft")
-	}
+	killtest.RequireTransport(t, out.String(), "transport: %s", rnet.Auto)
 	conn, err := net.Dial("unix", addr)
 	require.NoError(t, err)
 	defer conn.Close()

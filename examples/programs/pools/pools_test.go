@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
@@ -163,7 +164,8 @@ func TestTheDialerOfGRPCGetsStreams(t *testing.T) {
 	go gs.Serve(ln)
 	defer gs.Stop()
 	got := make(chan net.Conn, 1)
-	dialer := rnet.Dialer{KeepAlive: -1, Control: keepAlive}
+	// however busy the machine is
+	dialer := rnet.Dialer{KeepAlive: -1, Control: keepAlive, HeadStart: time.Minute}
 	client, err := grpc.NewClient("passthrough:///"+ln.Addr().String(),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {

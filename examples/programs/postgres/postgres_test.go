@@ -31,7 +31,7 @@ func TestTheClientReachesARealServerThroughTheProxy(t *testing.T) {
 	var out bytes.Buffer
 	require.NoError(t, run(t.Context(), []string{"-n", "100"}, &out))
 	require.Contains(t, out.String(), "100 transactions in")
-	killtest.RequireTransport(t, out.String(), "transport: %s", rnet.Soft)
+	killtest.RequireTransport(t, out.String(), "transport: %s", rnet.Auto)
 }
 
 // interrupter is an interrupt right after the table was made.

@@ -28,7 +28,7 @@ func TestTheClientReachesARealServerThroughTheProxy(t *testing.T) {
 	var out bytes.Buffer
 	require.NoError(t, run(t.Context(), []string{"-n", "200"}, &out))
 	require.Contains(t, out.String(), "200 rounds in")
-	killtest.RequireTransport(t, out.String(), "transport: %s", rnet.Soft)
+	killtest.RequireTransport(t, out.String(), "transport: %s", rnet.Auto)
 }
 
 func TestAClientThatIsInterruptedDeletesItsKeys(t *testing.T) {
