@@ -442,7 +442,7 @@ func TestSessionThatComesTooLateEnds(t *testing.T) {
 	ln, err := fabrics[0].Listen(tcp.Addr().(*net.TCPAddr).AddrPort(), rcm.ListenConfig{})
 	require.NoError(t, err)
 	defer ln.Close()
-	c, err := Dial("tcp", tcp.Addr().String()) // nobody answers the fast dial yet
+	c, err := (&Dialer{HeadStart: time.Millisecond}).Dial("tcp", tcp.Addr().String()) // nobody answers the fast dial yet
 	require.NoError(t, err)
 	defer c.Close()
 	require.IsType(t, (*net.TCPConn)(nil), c)

@@ -159,7 +159,7 @@ func TestDialDoesNotWaitForAListenerThatIsNotReady(t *testing.T) {
 		}
 	}})
 	begun := time.Now()
-	c, err := new(Dialer).DialContext(ctx, "tcp", address)
+	c, err := (&Dialer{HeadStart: 20 * time.Millisecond}).DialContext(ctx, "tcp", address)
 	require.NoError(t, err)
 	defer c.Close()
 	require.IsType(t, (*net.TCPConn)(nil), c)
