@@ -140,6 +140,16 @@ func TestOpenLoopChargesAStallToEveryMessageDueInIt(t *testing.T) {
 	require.Greater(t, slow, int64(10))
 }
 
+// However late the machine lets it begin, a round has figures.
+func TestOpenLoopsSendTheFirstMessageInAnyCase(t *testing.T) {
+	for _, program := range []string{"", "echo"} {
+		c := &client{w: workload{Kind: roundTrips, Size: 64, Conns: 1, Rate: 0.001, Program: program}, epoch: time.Now(), lats: newRecorders(1), late: newRecorders(1)[0]}
+		c.links = []*link{newLink(pipeTo(t, relay(func(int, []byte) {})), 1, 64, c.lats[0])}
+		require.EqualValues(t, 1, c.work(1), "it is over before anything can be sent")
+		require.Zero(t, c.failures, c.first)
+	}
+}
+
 func TestOpenLoopEndsWhenTheConnectionBreaks(t *testing.T) {
 	conn := pipeTo(t, func(conn net.Conn) { conn.Close() })
 	c := &client{w: workload{Kind: roundTrips, Size: 64, Conns: 1, Rate: 1000}, epoch: time.Now(), lats: newRecorders(1), late: newRecorders(1)[0]}

@@ -42,7 +42,7 @@ func (c *client) schedule(links int) schedule {
 const drainTime = 2 * time.Second
 
 // openLoop sends for d at the workload's rate. What is still due when d is
-// over is not sent: the rate that was reached tells.
+// over is not sent, but for the first message: the rate that was reached tells.
 func (c *client) openLoop(d time.Duration) int64 {
 	s := c.schedule(len(c.links))
 	next := make([]uint64, len(c.links))
@@ -77,7 +77,7 @@ func (c *client) pace(s schedule, until time.Duration, next []uint64) (sent int6
 	for k := int64(0); ; k++ {
 		for i, l := range c.links {
 			due := s.due(i, k)
-			if due >= until || !c.waitUntil(due, until, timer) {
+			if due >= until || !c.waitUntil(due, until, sent == 0, timer) {
 				return sent
 			}
 			stamp(l.out, next[i], 0)
@@ -105,11 +105,12 @@ func (c *client) endReaders(sent int64) {
 }
 
 // waitUntil returns at due, or at once if that has passed, and notes how late
-// it is. It reports false when the time is already beyond until.
-func (c *client) waitUntil(due, until time.Duration, timer *sleeper) bool {
+// it is. It reports false when the time is already beyond until, unless it is
+// the first to be due: however late the machine lets us go on, there are figures.
+func (c *client) waitUntil(due, until time.Duration, first bool, timer *sleeper) bool {
 	for {
 		now := time.Since(c.epoch)
-		if now >= until {
+		if now >= until && !first {
 			return false
 		}
 		if now >= due {

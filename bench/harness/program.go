@@ -92,7 +92,7 @@ func (c *client) closeProgram() {
 // pacer, hands out the times at which calls are due to as many callers as
 // there may be calls at a time. If none is free the call waits, and the wait
 // counts: its latency runs from the time at which it was due. What waits
-// still when d is over is not called.
+// still when d is over is not called, but for the first one.
 func (c *client) pacedCalls(d time.Duration) int64 {
 	s, until := c.schedule(1), time.Since(c.epoch)+d
 	due := make(chan time.Duration, dueCalls)
@@ -103,13 +103,13 @@ func (c *client) pacedCalls(d time.Duration) int64 {
 		defer timer.close()
 		for k := int64(0); ; k++ {
 			at := s.due(0, k)
-			if at >= until || !c.waitUntil(at, until, timer) {
+			if at >= until || !c.waitUntil(at, until, k == 0, timer) {
 				return
 			}
 			due <- at // taken by a caller, which is there until close
 		}
 	})
-	ops := c.eachLink(func(_ int, l *link) error { return c.callWhenDue(due, until, l) })
+	ops := c.eachLink(func(_ int, l *link) error { return c.callWhenDue(due, s.start, until, l) })
 	for range due { // none, unless all callers have failed
 	}
 	pacer.Wait()
@@ -122,9 +122,9 @@ func (c *client) pacedCalls(d time.Duration) int64 {
 // dueCalls is how many calls may wait for a caller before the pacer does.
 const dueCalls = 1024
 
-func (c *client) callWhenDue(due <-chan time.Duration, until time.Duration, l *link) error {
+func (c *client) callWhenDue(due <-chan time.Duration, first, until time.Duration, l *link) error {
 	for at := range due {
-		if time.Since(c.epoch) >= until {
+		if at > first && time.Since(c.epoch) >= until {
 			continue
 		}
 		_, answered, err := l.exchange(c.epoch)
