@@ -81,8 +81,8 @@ func (n *netpoller) look() {
 		if t = n.park(begin); !n.due(t) {
 			return
 		}
-		if took := t - begin; took >= netpollLong {
-			pause = netpollPart * took
+		if t-begin >= netpollLong {
+			pause = netpollPart * netpollLong // however long the thread had no CPU meanwhile
 		}
 		n.ask()
 	case netpollAnswered:
