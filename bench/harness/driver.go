@@ -32,6 +32,7 @@ func measureAll(ctx context.Context, o options, stderr io.Writer) (report, error
 		defer at.release()
 	}
 	r := report{Date: time.Now(), System: thisSystem(), Options: o, Transports: o.Transports}
+	begin := processorTimesNow()
 	tests := o.tests()
 	p := newProgress(stderr, len(tests)*o.Rounds*len(o.Transports))
 	for n, t := range tests {
@@ -45,6 +46,9 @@ func measureAll(ctx context.Context, o options, stderr io.Writer) (report, error
 		}
 	}
 	p.finish()
+	if run := processorTimesNow().since(begin); run.all > 0 {
+		r.System.Stolen = run.stolen / run.all
+	}
 	return r, nil
 }
 

@@ -29,7 +29,8 @@ type system struct {
 	CPU    string `json:"cpu"`
 	CPUs   int    `json:"cpus"` // that this program may use
 
-	Idle float64 `json:"idle"` // share of its CPU time that nobody used before the run; -1 if unknown
+	Idle   float64 `json:"idle"`   // share of its CPU time that nobody used before the run; -1 if unknown
+	Stolen float64 `json:"stolen"` // share that its host gave to others during the run, if it is a virtual machine; 0 if unknown
 }
 
 // result is a test with what each transport made of it, in the order of
@@ -238,34 +239,41 @@ const idleTime = time.Second
 // idleShare says which share of idleTime the processors were idle, -1 where the
 // system does not tell.
 func idleShare() float64 {
-	idle, all, err := processorTime()
-	if err != nil {
-		return -1
-	}
+	before := processorTimesNow()
 	time.Sleep(idleTime)
-	idleAfter, allAfter, err := processorTime()
-	if err != nil || allAfter <= all {
+	since := processorTimesNow().since(before)
+	if since.all <= 0 {
 		return -1
 	}
-	return (idleAfter - idle) / (allAfter - all)
+	return since.idle / since.all
 }
 
-// processorTime reads the first line of /proc/stat (proc(5)): idle time and all time
-// of all processors, since the system started.
-func processorTime() (idle, all float64, err error) {
+// processorTimes are those of all processors since the system started, in ticks: the first line of
+// /proc/stat (proc(5)).
+type processorTimes struct{ idle, stolen, all float64 }
+
+// processorTimesNow returns zeros where the system does not tell.
+func processorTimesNow() (t processorTimes) {
 	text, err := os.ReadFile("/proc/stat")
 	if err != nil {
-		return 0, 0, err
+		return t
 	}
 	// user, nice, system, idle, iowait, irq, softirq, steal. What guests took is in user.
 	var times [8]float64
 	line, _, _ := strings.Cut(string(text), "\n")
-	_, err = fmt.Sscanf(line, "cpu %f %f %f %f %f %f %f %f",
-		&times[0], &times[1], &times[2], &times[3], &times[4], &times[5], &times[6], &times[7])
-	for _, t := range times {
-		all += t
+	if _, err = fmt.Sscanf(line, "cpu %f %f %f %f %f %f %f %f",
+		&times[0], &times[1], &times[2], &times[3], &times[4], &times[5], &times[6], &times[7]); err != nil {
+		return t
 	}
-	return times[3] + times[4], all, err
+	t.idle, t.stolen = times[3]+times[4], times[7]
+	for _, ticks := range times {
+		t.all += ticks
+	}
+	return t
+}
+
+func (t processorTimes) since(before processorTimes) processorTimes {
+	return processorTimes{t.idle - before.idle, t.stolen - before.stolen, t.all - before.all}
 }
 
 func (r report) writeJSON(path string) error {

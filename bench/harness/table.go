@@ -126,8 +126,12 @@ func (c cell) mark(text string) string {
 	return text
 }
 
-// quietIdle is the share of idle time below which the figures come with a warning.
-const quietIdle = 0.9
+// The figures come with a warning below this share of idle time before the run, or from this share on of time that
+// the host of a virtual machine took during it.
+const (
+	quietIdle   = 0.9
+	quietStolen = 0.01
+)
 
 // writeLegend says what the columns that show the comparison and the metrics of the
 // report mean. mark is what stands behind a figure that is worse than TCP's.
@@ -155,6 +159,9 @@ func (r report) writeRemarks(out io.Writer) {
 	fmt.Fprintln(out)
 	if idle := r.System.Idle; idle >= 0 && idle < quietIdle {
 		fmt.Fprintf(out, "The machine had other work: before the run %.0f%% of its CPU time was in use.\n", 100*(1-idle))
+	}
+	if stolen := r.System.Stolen; stolen >= quietStolen {
+		fmt.Fprintf(out, "The host of this virtual machine took %.0f%% of its CPU time during the run: p99 and p99.9 are in part those of the host.\n", 100*stolen)
 	}
 	for _, c := range r.columns() {
 		if c.used != "" && c.name != "tcp" && c.name != "unix" {
