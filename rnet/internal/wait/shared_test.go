@@ -68,15 +68,17 @@ func TestASharedPollerLeavesALockThatIsAskedFor(t *testing.T) {
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
-			var p sharedPoller
-			l, _ := p.newLocks(t, func() int { return 1 }, 2)
-			await := hang.Start(t, p.poll)
+			p := sharedPoller{t: now()}
+			l, _ := p.newLocks(t, func() int { return 1 }, 3*procs)
+			await := hang.Start(t, p.poll) // would not end
 			require.True(t, ask(l[0]))
 			if what == "LookSoon" {
 				l[0].leave()
 			}
 			hang.Eventually(t, "the lock is left", func() bool { return !l[0].word.load().has(owned) })
-			l[1].word.note()
+			for _, l := range l[1:] {
+				l.word.note()
+			}
 			await()
 		})
 	}
