@@ -107,7 +107,7 @@ func TestWhoWaitsLearnsThatTheDataPathHasLeft(t *testing.T) {
 	}()
 	defer begun.Store(math.MaxUint64)
 	x := uint32(1)
-	// On a machine that is busy a round may take as long as a processor is another's.
+	// On a busy machine each round may wait for a processor.
 	for r, start := uint64(1), time.Now(); r <= rounds && time.Since(start) < 5*time.Second; r++ {
 		begun.Store(r)
 		for range posts {
