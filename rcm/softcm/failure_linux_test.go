@@ -51,7 +51,7 @@ func TestAcceptNoticesADialerThatGoesAway(t *testing.T) {
 			require.NoError(t, err)
 			c.do(s)
 			if c.want == rcm.ErrTimeout {
-				l.(*listener).timeout = time.Millisecond // in which he must be ready, after our answer
+				l.(*listener).timeout = time.Millisecond // from our REP to its RTU
 			}
 			qp := onSoft().NewSide(t).QP(t)
 			_, err = r.Accept(cmtest.Within(t), qp, rcm.ConnParam{})
@@ -71,7 +71,7 @@ func TestAcceptFailsIfThePeersDeviceIsGone(t *testing.T) {
 	speakTo(t, addr).say(requestTo(addr)) // with a GID that nobody has
 	r, err := l.Accept(cmtest.Within(t))
 	require.NoError(t, err)
-	l.(*listener).timeout = 300 * time.Millisecond // nobody will be ready
+	l.(*listener).timeout = 300 * time.Millisecond // there will be no RTU
 	_, err = r.Accept(cmtest.Within(t), onSoft().NewSide(t).QP(t), rcm.ConnParam{})
 	require.True(t, errors.Is(err, syscall.ECONNRESET) || errors.Is(err, rcm.ErrTimeout), err)
 }
