@@ -81,6 +81,18 @@ func TestALookLeavesTheProcessorToTheNetworkPoller(t *testing.T) {
 	t.Fatal("no look was answered")
 }
 
+// A look that was in vain for so long only because the machine paused puts the next one off by no more than others do.
+func TestAPauseInALookDoesNotPutTheNextOneOff(t *testing.T) {
+	n := newNetpoller()
+	n.state = netpollAsked
+	n.enough = time.AfterFunc(time.Hour, func() { // park sets it to netpollLong
+		time.Sleep(20 * netpollLong)
+		n.timeout()
+	})
+	n.look()
+	require.LessOrEqual(t, time.Duration(n.next.Load())-now(), netpollPart*netpollLong)
+}
+
 // An answer that nobody has parked for may have come from the runtime's monitor, which looks each
 // 10 ms. It does not show that a processor is idle.
 func TestOneLookOfTheMonitorsDoesNotMakePollersLookRarely(t *testing.T) {
