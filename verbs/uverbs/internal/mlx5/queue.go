@@ -174,16 +174,11 @@ func (r *recvQueue) post(wrs []verbs.RecvWR) (n int, err error) {
 // putRecv writes a receive, whose list ends with an invalid key unless it fills
 // the slot.
 func putRecv(slot []byte, wr *verbs.RecvWR) error {
-	used := 0
-	for i := range wr.SGL {
-		if wr.SGL[i].Length > 0 {
-			used++
-		}
+	used := putSGEs(slot, wr.SGL)
+	if used < 0 {
+		return fmt.Errorf("%w: a receive has %d SGEs and %d bytes at most", verbs.ErrInvalid, len(slot)/segmentSize, maxMessage)
 	}
-	if room := len(slot) / segmentSize; used > room {
-		return fmt.Errorf("%w: %d SGEs, there is room for %d", verbs.ErrInvalid, used, room)
-	}
-	if rest := slot[putSGEs(slot, wr.SGL):]; len(rest) > 0 {
+	if rest := slot[used:]; len(rest) > 0 {
 		be.PutUint32(rest, 0)
 		be.PutUint32(rest[4:], invalidKey)
 		be.PutUint64(rest[8:], 0)

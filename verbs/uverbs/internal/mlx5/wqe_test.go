@@ -302,8 +302,10 @@ func TestReceivesEndWhereTheirListEnds(t *testing.T) {
 	want, _ := hex.DecodeString("00000005000000070000000100000000" + "00000006000001070000000200000000" +
 		"00000007000001070000000200000000" + "00000000000001000000000000000000" + "00000000000001000000000000000000")
 	require.Equal(t, want, q.recv.mem[:len(want)])
-	_, err = q.PostRecv([]verbs.RecvWR{{SGL: sgl(1, 1, 1)}})
-	require.ErrorIs(t, err, verbs.ErrInvalid)
+	for _, tooMuch := range [][]verbs.SGE{sgl(1, 1, 1), sgl(maxMessage, 1), sgl(1<<31 + 1)} {
+		_, err = q.PostRecv([]verbs.RecvWR{{SGL: tooMuch}})
+		require.ErrorIs(t, err, verbs.ErrInvalid)
+	}
 	device(c, 0, cqeRecvImm, 0, func(cqe []byte) {
 		be.PutUint32(cqe[cqeImm:], 0x01020304)
 		be.PutUint32(cqe[cqeBytes:], 11)
