@@ -63,7 +63,8 @@ func (c *Client) Start() error {
 }
 
 // Stop ends the event loops, and all connections with them. After it Dial, Enroll
-// and Stop fail with ErrEngineInShutdown of gnet's package errors.
+// and Stop fail with ErrEngineInShutdown of gnet's package errors, and so does Enroll
+// after a callback has returned Shutdown.
 func (c *Client) Stop() error {
 	c.mu.Lock()
 	stopped := c.stopped
@@ -137,7 +138,7 @@ func (c *Client) EnrollContext(conn net.Conn, ctx any) (gnet.Conn, error) {
 		return nil, err
 	}
 	c.mu.Lock()
-	if c.stopped {
+	if c.stopped || c.b.hasLoopEnded() {
 		c.mu.Unlock()
 		conn.Close()
 		return nil, gerrors.ErrEngineInShutdown

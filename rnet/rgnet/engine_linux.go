@@ -46,7 +46,7 @@ type bridge struct {
 
 	running   chan struct{} // closed when each loop has its wake socket
 	down      chan struct{} // closed by OnShutdown
-	loopEnded chan struct{} // closed when the first loop has ended
+	loopEnded chan struct{} // closed when a loop has ended, or is about to; a client's gnet may wait for it for ever then
 	endOnce   sync.Once     // closes it
 	tcpConns  sync.Map      // gnet.EventLoop to *atomic.Int64
 
@@ -171,9 +171,21 @@ func (b *bridge) OnTick() (time.Duration, gnet.Action) {
 // noteShutdown has all loops come to gnet for good if a callback ends the engine.
 func (b *bridge) noteShutdown(action gnet.Action) gnet.Action {
 	if action == gnet.Shutdown {
+		b.noteLoopEnd()
 		b.call()
 	}
 	return action
+}
+
+func (b *bridge) noteLoopEnd() { b.endOnce.Do(func() { close(b.loopEnded) }) }
+
+func (b *bridge) hasLoopEnded() bool {
+	select {
+	case <-b.loopEnded:
+		return true
+	default:
+		return false
+	}
 }
 
 // start makes the engine serve streams. An error ends it: what the

@@ -7,7 +7,10 @@ import (
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
+	gerrors "github.com/panjf2000/gnet/v2/pkg/errors"
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed-b9b531af/ramjet/internal/hang"
 )
 
 // gnet itself leaves those waiting whose connections it has not opened yet.
@@ -34,4 +37,34 @@ func TestStopEndsEnrollmentsThatAreUnderWay(t *testing.T) {
 		require.NoError(t, client.Stop())
 		finish(t, &enrolling)
 	}
+}
+
+// gnet gives it new connections still, and never opens them.
+func TestAClientWhoseLoopHasEndedEnrollsNothing(t *testing.T) {
+	over(t, func(t *testing.T, k carrier) {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		defer ln.Close()
+		closed := make(chan struct{}, 1)
+		client := k.client(t, &script{
+			traffic: func(gnet.Conn) gnet.Action { return gnet.Shutdown },
+			close:   func(gnet.Conn, error) gnet.Action { closed <- struct{}{}; return gnet.None },
+		})
+		_, err = client.Enroll(overTCP.dial(t, ln.Addr().String()))
+		require.NoError(t, err)
+		accepted, err := ln.Accept()
+		require.NoError(t, err)
+		defer accepted.Close()
+		_, err = accepted.Write([]byte("x"))
+		require.NoError(t, err)
+		hang.Receive(t, closed, "the loop ends")
+		late := overTCP.dial(t, ln.Addr().String())
+		enrolled := make(chan error, 1)
+		go func() { // ended by Enroll
+			_, err := client.Enroll(late)
+			enrolled <- err
+		}()
+		require.ErrorIs(t, hang.Receive(t, enrolled, "Enroll returns"), gerrors.ErrEngineInShutdown)
+		require.NoError(t, client.Stop())
+	})
 }

@@ -82,8 +82,7 @@ func (l *eventLoop) run() gnet.Action {
 	for round := 1; ; round++ {
 		busy := l.work() + l.poller.Poll()
 		if l.shutdown {
-			l.b.call() // to end the other loops, for good
-			return gnet.Shutdown
+			return l.b.noteShutdown(gnet.Shutdown)
 		}
 		if busy > 0 {
 			worked = true
@@ -262,7 +261,7 @@ func (l *eventLoop) exit() {
 	l.mu.Lock()
 	l.ended = true
 	l.mu.Unlock()
-	l.b.endOnce.Do(func() { close(l.b.loopEnded) })
+	l.b.noteLoopEnd()
 	l.work()
 	l.poller.Close()
 	l.wakeup.remove()
