@@ -30,7 +30,7 @@ func (cfg Config) rotate(handler gnet.EventHandler, addrs []string, opts []gnet.
 func (cfg Config) check() error {
 	set, err := cfg.settings()
 	if err == nil && set.Transport != fallback.Auto && set.Transport != fallback.TCP {
-		err = fmt.Errorf("rgnet: transport %s is for Linux", cfg.Transport)
+		err = fmt.Errorf("rgnet: transport %s is for Linux", set.Transport)
 	}
 	return err
 }
