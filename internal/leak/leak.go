@@ -20,15 +20,18 @@ func Main(m *testing.M) {
 	startPoller()
 	before := Descriptors()
 	code := m.Run()
+	if code != 0 {
+		os.Exit(code)
+	}
 	left := leftovers(before)
 	for end := time.Now().Add(hang.Time); left != "" && time.Now().Before(end); left = leftovers(before) {
 		hang.Pause() // goroutines that were told to end do so
 	}
-	if code == 0 && left != "" {
+	if left != "" {
 		fmt.Fprintln(os.Stderr, left)
-		code = 1
+		os.Exit(1)
 	}
-	os.Exit(code)
+	os.Exit(0)
 }
 
 func leftovers(before int) string {

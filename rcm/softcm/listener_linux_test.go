@@ -197,6 +197,19 @@ func TestSlowPeersHoldUpNobody(t *testing.T) {
 	require.Equal(t, slow, handshakes(l), "they have all their time still")
 }
 
+func TestSlowPeersAreRejectedWhenTheirTimeIsOver(t *testing.T) {
+	addr := cmtest.At("127.0.0.1", cmtest.FreePort(t))
+	l := onSoft().MustListen(t, addr, rcm.ListenConfig{HandshakeTimeout: 200 * time.Millisecond})
+	var slow []speaker
+	for range 20 {
+		slow = append(slow, speakTo(t, addr))
+	}
+	for _, s := range slow {
+		require.Equal(t, handshake.Message{Kind: handshake.KindReject, Reason: rcm.ReasonTimeout}, s.read())
+	}
+	require.EqualValues(t, len(slow), l.Stats().TimedOut)
+}
+
 func TestTooManySlowPeersAreRejected(t *testing.T) {
 	addr := cmtest.At("127.0.0.1", cmtest.FreePort(t))
 	l := onSoft().MustListen(t, addr, rcm.ListenConfig{})

@@ -18,8 +18,7 @@ import (
 var netpoll = newNetpoller()
 
 type netpoller struct {
-	next  atomic.Int64 // when to look next, as now tells it
-	every time.Duration
+	next atomic.Int64 // when to look next, as now tells it
 
 	mu      sync.Mutex
 	tries   int    // of ask since watch has ended
@@ -33,7 +32,7 @@ type netpoller struct {
 }
 
 func newNetpoller() *netpoller {
-	n := &netpoller{every: netpollEvery}
+	n := new(netpoller)
 	n.seen = sync.NewCond(&n.mu)
 	return n
 }
@@ -71,7 +70,7 @@ func (n *netpoller) look() {
 	if !n.due(t) {
 		return
 	}
-	pause := n.every
+	pause := netpollEvery
 	if procs > 1 {
 		pause *= netpollSeveral
 	}
