@@ -41,7 +41,10 @@ func TestClientsOfOtherHostsShareTheirPorts(t *testing.T) {
 	space.Give(here, ranges[len(ranges)-1:])
 	addr, got := space.Take(here, false, 1, 1)
 	require.Equal(t, 1, got)
-	require.Contains(t, []netip.AddrPort{ranges[0].Addr, last.Addr}, addr)
+	given := func(r mux.SlotAddrs) bool { // perhaps from its middle on: the port to begin with is random
+		return addr.Addr() == r.Addr.Addr() && addr.Port() >= r.Addr.Port() && uint32(addr.Port()-r.Addr.Port()) < r.Count
+	}
+	require.True(t, given(ranges[0]) || given(last), addr)
 	space.Give(here, ranges[1:len(ranges)-1])
 	space.Give(here, []mux.SlotAddrs{{Count: 1, Addr: addr}})
 	require.NotContains(t, space.hosts, here, "a client that has gone costs nothing")
