@@ -42,7 +42,9 @@ func Rotate(handler gnet.EventHandler, addrs []string, opts ...gnet.Option) erro
 }
 
 // Stop is gnet.Stop: it ends the engine that Run last started at the address,
-// and waits until it has ended or ctx is done.
+// and waits until it has ended or ctx is done. As gnet's, it fails with
+// ErrEngineInShutdown of gnet's package errors if there is none, and also if the one that
+// it ends has ended before it first looks.
 //
 // Deprecated: gnet has deprecated its own in favor of Engine.Stop, which works
 // for an engine of this package too.
