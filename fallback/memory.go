@@ -99,7 +99,7 @@ func (m *Memory) Remember(addr string, r Reason, begun time.Time) {
 	until := now.Add(term)
 	again := known && old.reason == r && now.Before(old.until.Add(old.term))
 	switch {
-	case again && r.Nothing() && begun.Before(old.found):
+	case again && begun.Before(old.found):
 		return
 	case again:
 		term = min(2*old.term, terms[r].most)

@@ -99,6 +99,28 @@ func TestTermsDoubleUpToALimit(t *testing.T) {
 	}
 }
 
+// A dozen dials may wait for one set-up, and each of them tells that it has failed.
+func TestWhatDialsFindAtTheSameTimeIsOneFailure(t *testing.T) {
+	for r := range Reason(reasonCount) {
+		if terms[r].first == 0 || r.Nothing() {
+			continue
+		}
+		t.Run(r.String(), func(t *testing.T) {
+			c := newClock()
+			m := NewMemory(0, c.now)
+			begun := c.at
+			c.pass(time.Second)
+			for range 12 {
+				m.Remember("a:1", r, begun)
+			}
+			c.pass(terms[r].first - 1)
+			recalls(t, m, "a:1", r)
+			c.pass(1)
+			forgot(t, m, "a:1")
+		})
+	}
+}
+
 func TestTermsStartAgain(t *testing.T) {
 	for name, between := range map[string]func(m *Memory, c *clock){
 		"after success":            func(m *Memory, _ *clock) { m.Forget("a:1") },
