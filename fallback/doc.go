@@ -23,5 +23,6 @@
 //
 // The package makes no connection itself and knows no transport. Everything but
 // a HeadStart, which is one dial's, may be used by any number of goroutines at
-// once. Only the standard library is imported, and it builds wherever Go does.
+// once. Only the standard library is imported, and it builds wherever that has the errnos
+// of Unix: everywhere but on Plan 9.
 package fallback
