@@ -210,6 +210,26 @@ func TestAListThatASessionHasLeftDoesNotHoldIt(t *testing.T) {
 	}
 }
 
+// A peer can fill the ring with small frames, of which each is an event.
+func TestASessionThatRestsKeepsNoLongListOfEvents(t *testing.T) {
+	l, dialed := onHandLoop(t, overSoft, 1)
+	m, far := l.Sinks[0].Stream.m, dialed[0].m
+	const messages, frames = 4, 100
+	far.out.mu.Lock()
+	for range messages {
+		for range frames {
+			require.True(t, far.link.Gathers(1))
+			far.link.Gather(link.Header{Stream: dialed[0].id, Kind: FrameData}, []byte("x"))
+		}
+		far.link.Flush()
+	}
+	far.out.mu.Unlock()
+	l.Until(t, "all of them are there", func() bool { return len(l.Sinks[0].Got) == messages*frames })
+	require.Greater(t, cap(m.loop.events), idleEvents)
+	l.Sleeps(t)
+	require.LessOrEqual(t, cap(m.loop.events), idleEvents)
+}
+
 // As a Close of a stream does: the process may exit right after the loop has ended.
 func TestALoopThatEndsWaitsForRoomForTheEndsOfItsStreams(t *testing.T) {
 	l, dialed := onHandLoop(t, overSoft, 3000)

@@ -193,6 +193,7 @@ func (p *Poller) cool(m *Mux) (n int, keep bool) {
 	n = m.pollLock.Rearm()
 	if n == 0 && !m.loop.unblocks.Load() && !m.closing.Load() {
 		m.pollLock.PollMisses.Add(1)
+		m.loop.fitEvents()
 		return 0, false
 	}
 	m.dispatch()

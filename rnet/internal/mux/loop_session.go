@@ -169,6 +169,17 @@ func (l *looped) fitBatch(ringSize int) {
 	l.collected = 0
 }
 
+// idleEvents is how many events the list of a session that rests has room for: a peer can fill the ring
+// with frames that are smaller than what is noted of them.
+const idleEvents = 256
+
+// fitEvents gives a long list back, which is empty.
+func (l *looped) fitEvents() {
+	if cap(l.events) > idleEvents {
+		l.events = nil
+	}
+}
+
 // unblock puts st on the list of streams on which the loop may go on to write. Any
 // goroutine calls it, with locks held.
 func (m *Mux) unblock(st *Stream) {
