@@ -270,11 +270,8 @@ func (c *cq) qp(num uint32) *qp {
 
 // marked reports whether nobody is to see the completion. The caller holds mu.
 func (c *cq) marked(wc *verbs.WC) bool {
-	if wc.Status != verbs.WCSuccess || wc.Opcode >= verbs.WCRecv {
-		return false
-	}
 	q := c.qp(wc.QPN)
-	return q != nil && q.marks.completed()
+	return q != nil && q.marks.completed(wc)
 }
 
 var errOverrun = fmt.Errorf("%w: completion queue overrun", verbs.ErrQueueFull)

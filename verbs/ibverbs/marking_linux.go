@@ -2,44 +2,59 @@
 
 package ibverbs
 
-import "sync/atomic"
+import (
+	"math/rand/v2"
+	"sync/atomic"
+
+	"github.com/seed-b9b531af/ramjet/verbs"
+)
 
 // marking is how requests that give no completion are known to be done. Most drivers free
 // their slots when one behind them completes, and leave it to their users to ask for one.
 // Where nobody has for half of the queue, one request is marked: it gives a completion, which
-// takes a spare entry of the CQ, and nobody sees it.
+// takes a spare entry of the CQ, and nobody sees it unless the request has failed.
 //
-// A completion has the id of its request and nothing of ours, so a marked one is known by its
-// place: requests complete in order.
+// A completion has the id of its request and nothing of ours, so a marked one is posted with
+// markedID, and its own id is kept here. One of a QP is under way at a time.
 type marking struct {
-	spare bool   // the QP has a spare entry
-	run   int    // guarded by the send lock: requests since the last that completes
-	given uint64 // guarded by the send lock: requests posted that complete, marked ones too
-
-	seen uint64 // guarded by mu of the send CQ: of these, those that have
-	// place is that of the marked request among them, counted from 1; 0 if there is none.
-	// It is written by who posts while it is 0, and else by who polls.
-	place atomic.Uint64
+	spare bool // the QP has a spare entry
+	run   int  // guarded by the send lock: requests since the last that completes
+	// underWay is set by who posts, and cleared by who polls, or if the request was refused.
+	underWay atomic.Bool
+	id       uint64 // of the request under way, its own; written before underWay is set
 }
 
-// mark says whether the request is to be marked. run and given are those before it.
-func (m *marking) mark(run, half int) bool {
-	return m.spare && run >= half && m.place.Load() == 0
-}
+// markedID is drawn so that no caller's is the same.
+var markedID = rand.Uint64()
 
-// completed counts a completion of a request, and reports whether it is that of a marked
-// one.
-func (m *marking) completed() (marked bool) {
-	m.seen++
-	if marked = m.place.Load() == m.seen; marked {
-		m.place.Store(0)
+// mark marks a request with that id, if it is to be, before its completion can be seen. run is
+// those since the last that completes, with it.
+func (m *marking) mark(id uint64, run, half int) bool {
+	if !m.spare || run < half || m.underWay.Load() {
+		return false
 	}
-	return marked
+	m.id = id
+	m.underWay.Store(true)
+	return true
+}
+
+// refused is called when the request that was marked was not posted.
+func (m *marking) refused() { m.underWay.Store(false) }
+
+// completed is called with a completion of the QP. It reports whether it is that of a marked
+// request that nobody is to see, and gives one that has failed its id.
+func (m *marking) completed(wc *verbs.WC) (unseen bool) {
+	if wc.ID != markedID || !m.underWay.Load() {
+		return false
+	}
+	wc.ID = m.id
+	m.underWay.Store(false)
+	return wc.Status == verbs.WCSuccess
 }
 
 func (m *marking) reset() {
-	m.run, m.given, m.seen = 0, 0, 0
-	m.place.Store(0)
+	m.run = 0
+	m.underWay.Store(false)
 }
 
 // spareEntries is how many entries a CQ has beside those that were asked for. A QP takes

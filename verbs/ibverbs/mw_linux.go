@@ -116,23 +116,22 @@ func (q *qp) postBind(wr *verbs.SendWR, giving uint64) (int, error) {
 		return 0, err
 	}
 
-	run, given, flags := q.marks.run+1, q.marks.given, uint32(wr.Flags)
-	marked := !q.completes(wr) && q.marks.mark(run, (q.sendLimit+1)/2)
+	run, id, flags := q.marks.run+1, wr.ID, uint32(wr.Flags)
+	marked := !q.completes(wr) && q.marks.mark(id, run, (q.sendLimit+1)/2)
 	if marked {
-		flags |= uint32(verbs.SendSignaled)
-		q.marks.place.Store(given + 1) // before the completion can be seen
+		id, flags = markedID, flags|uint32(verbs.SendSignaled)
 	}
-	if n := q.giveBind(w, wr, flags, &info); n != 0 {
+	if n := q.giveBind(w, wr.Bind.RKey, id, flags, &info); n != 0 {
 		w.binding.GiveBack(q, before)
 		if marked {
-			q.marks.place.Store(0)
+			q.marks.refused()
 		}
 		return 0, refused("ibv_post_send", n)
 	}
 	if marked || q.completes(wr) {
-		run, given = 0, given+1
+		run = 0
 	}
-	q.marks.run, q.marks.given = run, given
+	q.marks.run = run
 	return 1, nil
 }
 
@@ -141,19 +140,19 @@ func (q *qp) Executed(p binding.Place) bool {
 	return q.resets.Load() != p.Reset || q.failed.Load() || q.sendDone.Load() >= p.Count
 }
 
-// giveBind gives the library a bind, and returns its answer.
-func (q *qp) giveBind(w *window, wr *verbs.SendWR, flags uint32, info *ibvMWBindInfo) int32 {
+// giveBind gives the library a bind with that new key, and returns its answer.
+func (q *qp) giveBind(w *window, rkey uint32, id uint64, flags uint32, info *ibvMWBindInfo) int32 {
 	room := &q.send.room
 	room.used = 0
 	key := &view[ibvMW](w.address).rkey
 	post := call{fn: q.dev.ops[opBindMW], args: [6]uintptr{q.address, w.address}}
 	if w.typ == verbs.MWType1 {
 		b := in[ibvMWBind](room)
-		*b = ibvMWBind{wrID: wr.ID, sendFlags: flags, info: *info}
+		*b = ibvMWBind{wrID: id, sendFlags: flags, info: *info}
 		post.args[2] = uintptr(unsafe.Pointer(b))
 	} else {
 		to, bad := in[ibvSendWR](room), in[uintptr](room)
-		*to = ibvSendWR{wrID: wr.ID, opcode: int32(wr.Opcode), sendFlags: flags, bind: ibvBind{mw: w.address, rkey: wr.Bind.RKey, info: *info}}
+		*to = ibvSendWR{wrID: id, opcode: int32(verbs.OpBindMW), sendFlags: flags, bind: ibvBind{mw: w.address, rkey: rkey, info: *info}}
 		post = call{fn: q.dev.ops[opPostSend], args: [6]uintptr{q.address, uintptr(unsafe.Pointer(to)), uintptr(unsafe.Pointer(bad))}}
 	}
 	post.do()
@@ -163,7 +162,7 @@ func (q *qp) giveBind(w *window, wr *verbs.SendWR, flags uint32, info *ibvMWBind
 	case w.typ == verbs.MWType1:
 		w.current.Store(*key)
 	default:
-		*key = wr.Bind.RKey
+		*key = rkey
 	}
 	return n
 }

@@ -87,7 +87,7 @@ func (q *qp) postSends(wrs []verbs.SendWR) (int, error) {
 	first := room.used
 	var last *ibvSendWR
 	laid := 0
-	run, given, marked := q.marks.run, q.marks.given, -1
+	run, marked := q.marks.run, -1
 	var unfit error
 	for i := range wrs {
 		if wrs[i].Opcode == verbs.OpBindMW || room.left() < sendBytes(len(wrs[i].SGL), inlineBytes(&wrs[i])) {
@@ -98,11 +98,10 @@ func (q *qp) postSends(wrs []verbs.SendWR) (int, error) {
 		}
 		to := q.laySend(&wrs[i])
 		if q.completes(&wrs[i]) {
-			run, given = 0, given+1
-		} else if run++; marked < 0 && q.marks.mark(run, (q.sendLimit+1)/2) {
-			to.sendFlags |= uint32(verbs.SendSignaled)
-			run, given, marked = 0, given+1, i
-			q.marks.place.Store(given) // before the completion can be seen
+			run = 0
+		} else if run++; q.marks.mark(wrs[i].ID, run, (q.sendLimit+1)/2) {
+			to.wrID, to.sendFlags = markedID, to.sendFlags|uint32(verbs.SendSignaled)
+			run, marked = 0, i
 		}
 		if last != nil {
 			last.next = uintptr(unsafe.Pointer(to))
@@ -122,7 +121,7 @@ func (q *qp) postSends(wrs []verbs.SendWR) (int, error) {
 	post.do()
 	n := int32(post.result)
 	if n == 0 {
-		q.marks.run, q.marks.given = run, given
+		q.marks.run = run
 		return laid, unfit
 	}
 	taken := 0
@@ -131,12 +130,11 @@ func (q *qp) postSends(wrs []verbs.SendWR) (int, error) {
 	}
 	taken = min(taken, laid)
 	if marked >= taken {
-		q.marks.place.Store(0)
-		marked = -1
+		q.marks.refused()
 	}
 	for i := range wrs[:taken] {
 		if i == marked || q.completes(&wrs[i]) {
-			q.marks.run, q.marks.given = 0, q.marks.given+1
+			q.marks.run = 0
 		} else {
 			q.marks.run++
 		}

@@ -437,6 +437,17 @@ func stopsInSQE(t *testing.T, s *side, wr verbs.SendWR, receives func()) {
 	for range room {
 		s.sent(wr.ID, verbs.WCSuccess)
 	}
+
+	quiet := wr
+	quiet.ID, quiet.Flags = 77, wr.Flags&^verbs.SendSignaled
+	for range 5 { // not one of them is seen, nor is one missing that is asked for
+		for range room - 1 {
+			s.post(quiet)
+		}
+		s.post(wr)
+		s.sent(wr.ID, verbs.WCSuccess)
+	}
+	s.silent(s.send)
 }
 
 // dropped holds that a message is lost which finds no receive: attempt sends one, waits,
