@@ -54,6 +54,29 @@ func TestTheServerEndsAlthoughAClientStays(t *testing.T) {
 	require.NoError(t, server.Stop())
 }
 
+func TestTheServerEndsAlthoughAClientDoesNotRead(t *testing.T) {
+	server, err := child.Start(t.Context(), "-listen", "127.0.0.1:0")
+	require.NoError(t, err)
+	silent, err := rnet.Dial("tcp", server.Addr)
+	require.NoError(t, err)
+	defer silent.Close()
+	_, err = io.WriteString(silent, "CONNECT {}\r\nSUB much 1\r\nPING\r\n")
+	require.NoError(t, err)
+	for said := make([]byte, 4096); !bytes.Contains(said, []byte("PONG")); { // it knows of the subscription
+		_, err = silent.Read(said)
+		require.NoError(t, err)
+	}
+	c := client{addr: server.Addr}
+	loud, err := c.connect(nats.NoReconnect())
+	require.NoError(t, err)
+	defer loud.Close()
+	for range 64 { // more than anybody keeps for the other
+		require.NoError(t, loud.Publish("much", make([]byte, 512<<10)))
+	}
+	require.NoError(t, loud.Flush())
+	require.NoError(t, server.Stop())
+}
+
 func TestNoServerIsAnError(t *testing.T) {
 	require.ErrorContains(t, run(t.Context(), []string{"-dial", programtest.NobodysAddress(t)}, io.Discard), "no servers available")
 }

@@ -14,6 +14,9 @@ import (
 	"github.com/seed-b9b531af/ramjet/rnet"
 )
 
+// drain is how long a client may take to read what is on its way when the server ends.
+const drain = 2 * time.Second
+
 // serve runs a nats-server whose clients come by rnet, until ctx ends.
 func serve(ctx context.Context, addr string, out io.Writer) error {
 	nats, err := server.NewServer(&server.Options{DontListen: true, NoLog: true, NoSigs: true})
@@ -34,9 +37,11 @@ func serve(ctx context.Context, addr string, out io.Writer) error {
 	stop := context.AfterFunc(ctx, func() { ln.Close() })
 	defer stop()
 
+	ctx, end := context.WithCancel(ctx)
 	var conns sync.WaitGroup
-	defer conns.Wait()    // ended by Shutdown, which ends the server's connections
+	defer conns.Wait()    // ended by Shutdown, which ends the server's connections, and by end
 	defer nats.Shutdown() // may be called again
+	defer end()
 	for {
 		client, err := ln.Accept() // ended by a client, or by ctx
 		switch {
@@ -50,13 +55,16 @@ func serve(ctx context.Context, addr string, out io.Writer) error {
 			client.Close()
 			return err
 		}
-		conns.Go(func() { carry(client, inside) })
+		conns.Go(func() { carry(ctx, client, inside) })
 	}
 }
 
 // carry passes bytes between the two until one of them ends. There are no
-// half-closed connections in NATS.
-func carry(client, inside net.Conn) {
+// half-closed connections in NATS. A client that does not read is waited for
+// until ctx ends, and drain after it.
+func carry(ctx context.Context, client, inside net.Conn) {
+	stop := context.AfterFunc(ctx, func() { client.SetWriteDeadline(time.Now().Add(drain)) })
+	defer stop()
 	var back sync.WaitGroup
 	defer back.Wait() // ended by Close
 	back.Go(func() {
