@@ -47,6 +47,8 @@ func (c *client) run(ctx context.Context, out io.Writer) error {
 
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
+	stop := context.AfterFunc(ctx, func() { server.Close() }) // which ends the write of an argument, too
+	defer stop()
 	begin := time.Now()
 	var workers sync.WaitGroup
 	for i := range c.workers {

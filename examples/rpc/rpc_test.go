@@ -2,9 +2,11 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"net/rpc"
 	"testing"
+	"time"
 
 	"github.com/seed-b9b531af/ramjet/examples/internal/child"
 	"github.com/seed-b9b531af/ramjet/examples/internal/killtest"
@@ -49,6 +51,27 @@ func TestTheServerEndsAlthoughAClientStays(t *testing.T) {
 	require.NoError(t, err)
 	defer stays.Close()
 	require.NoError(t, server.Stop())
+}
+
+func TestAnInterruptEndsTheClientAlthoughTheServerDoesNotRead(t *testing.T) {
+	ln, err := rnet.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	ctx, interrupt := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- run(ctx, []string{"-workers", "4", "-body", "16777216", "-dial", ln.Addr().String()}, io.Discard) }()
+	conn, err := ln.Accept()
+	require.NoError(t, err)
+	defer conn.Close()
+	_, err = conn.Read(make([]byte, 1)) // of arguments for which there is no room anywhere
+	require.NoError(t, err)
+	interrupt()
+	select {
+	case err := <-ended:
+		require.ErrorIs(t, err, context.Canceled)
+	case <-time.After(20 * time.Second):
+		t.Fatal("it does not end")
+	}
 }
 
 func TestNoServerIsAnError(t *testing.T) {
