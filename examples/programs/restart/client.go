@@ -50,10 +50,10 @@ func (c *client) run(ctx context.Context, out io.Writer) error {
 	}}
 	defer kept.CloseIdleConnections()
 	for i := range c.workers {
-		work.Go(func() { c.repeat(working, "request", func() error { return c.request(kept) }) })
+		work.Go(func() { c.repeat(working, "request", func() error { return c.request(ctx, kept) }) })
 		// Some share the sessions of others, and some have each their own.
 		d := rnet.Dialer{Dedicated: i%2 == 0}
-		work.Go(func() { c.repeat(working, "new connection", func() error { return c.connect(working, d) }) })
+		work.Go(func() { c.repeat(working, "new connection", func() error { return c.connect(ctx, d) }) })
 	}
 	for n := range c.restarts {
 		if err := c.restart(ctx); err != nil {
@@ -63,6 +63,9 @@ func (c *client) run(ctx context.Context, out io.Writer) error {
 	}
 	stop()
 	work.Wait()
+	if ctx.Err() != nil {
+		return context.Cause(ctx) // which is why whatever else failed
+	}
 	fmt.Fprintf(out, "%d restarts, %d requests on kept connections, %d dials, %d of them over TCP, %d failures\n",
 		c.restarts, c.requests.Load(), c.dials.Load(), c.overTCP.Load(), len(c.failed))
 	if c.overTCP.Load() > 0 && cmp.Or(c.transport, rnet.Transport(os.Getenv("RNET_TRANSPORT"))) != rnet.TCP {
@@ -103,8 +106,12 @@ func (c *client) dial(ctx context.Context, d rnet.Dialer) (net.Conn, error) {
 }
 
 // request asks for a page, on a connection that was used before if there is one.
-func (c *client) request(kept *http.Client) error {
-	answer, err := kept.Get("http://" + c.addr)
+func (c *client) request(ctx context.Context, kept *http.Client) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+c.addr, nil)
+	if err != nil {
+		return err
+	}
+	answer, err := kept.Do(request)
 	if err != nil {
 		return err
 	}
@@ -127,6 +134,7 @@ func (c *client) process(ctx context.Context, d rnet.Dialer) (string, error) {
 		return "", err
 	}
 	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
 	if _, err := fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", c.addr); err != nil {
 		return "", err
 	}
@@ -151,6 +159,7 @@ func (c *client) restart(ctx context.Context) error {
 		return err
 	}
 	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
 	if _, err := fmt.Fprintf(conn, "GET /ticks HTTP/1.1\r\nHost: %s\r\n\r\n", c.addr); err != nil {
 		return err
 	}

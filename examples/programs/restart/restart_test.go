@@ -4,9 +4,11 @@ package main
 
 import (
 	"context"
+	"io"
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -42,5 +44,30 @@ func TestAServerIsReplacedWithoutLoss(t *testing.T) {
 			require.NoError(t, err, out.String())
 			t.Log(out.String())
 		})
+	}
+}
+
+func TestAnInterruptEndsTheClientOfAServerThatDoesNotAnswer(t *testing.T) {
+	ln, err := rnet.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	const workers = 2
+	ctx, interrupt := context.WithCancel(t.Context())
+	c := client{addr: ln.Addr().String(), restarts: 1, workers: workers}
+	ended := make(chan error, 1)
+	go func() { ended <- c.run(ctx, io.Discard) }()
+	for range 2*workers + 1 { // requests on kept connections, on new ones, and for the restart
+		conn, err := ln.Accept()
+		require.NoError(t, err)
+		defer conn.Close()
+		_, err = conn.Read(make([]byte, 1))
+		require.NoError(t, err)
+	}
+	interrupt()
+	select {
+	case err := <-ended:
+		require.ErrorIs(t, err, context.Canceled)
+	case <-time.After(20 * time.Second):
+		t.Fatal("it does not end")
 	}
 }
