@@ -185,7 +185,7 @@ func (e *Endpoint) Wait(deadline time.Time) (verbs.WC, error) {
 }
 
 // Serve listens, announces its address, and calls each for the connections that
-// come, until one is done or ctx ends.
+// come, one after the other, until one fails or ctx ends.
 func Serve(ctx context.Context, addr string, out io.Writer, each func(net.Conn) error) error {
 	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
 	if err != nil {
