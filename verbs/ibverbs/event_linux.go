@@ -101,7 +101,7 @@ func (r *eventReader) take() {
 		case *qp:
 			ev.QPN = o.num
 			if netpoll.EndsQP(ev.Type) {
-				o.failed.Store(true)
+				o.failedByEvent()
 			}
 		case *target:
 			ev.QPN = o.num

@@ -288,13 +288,10 @@ func (q *qp) advances() bool { return q.dev.entry.DriverID == rdmahost.DriverRXE
 const queryMask = 1<<21 - 1
 
 func (q *qp) Query() (attr verbs.QPAttr, err error) {
-	err = q.use(func() error {
-		out, init := new(ibvQPAttr), new(ibvQPInitAttr)
-		err := status(q.dev.lib.queryQP, q.address, uintptr(unsafe.Pointer(out)), queryMask, uintptr(unsafe.Pointer(init)))
-		if err != nil {
-			return failed("ibv_query_qp", err)
+	err = q.use(func() (err error) {
+		if attr, err = q.query(); err != nil {
+			return err
 		}
-		attr = attrOf(out)
 		if q.dev.entry.Transport == verbs.TransportIWARP {
 			// Not all drivers tell of what the kernel has done.
 			if attr.State != verbs.QPStateErr {
@@ -308,6 +305,29 @@ func (q *qp) Query() (attr verbs.QPAttr, err error) {
 		return nil
 	})
 	return attr, err
+}
+
+// query asks the kernel. The caller holds life.
+func (q *qp) query() (verbs.QPAttr, error) {
+	out, init := new(ibvQPAttr), new(ibvQPInitAttr)
+	err := status(q.dev.lib.queryQP, q.address, uintptr(unsafe.Pointer(out)), queryMask, uintptr(unsafe.Pointer(init)))
+	return attrOf(out), failed("ibv_query_qp", err)
+}
+
+// failedByEvent is called when an event says that the QP is in ERR. One that is read late may be of
+// before RESET: the kernel has to say that it is there now. On iWARP there is no way back.
+func (q *qp) failedByEvent() {
+	_ = q.use(func() error { // nobody asks for the state of a QP that is gone
+		q.modify.Lock() // ends with the transition that runs
+		defer q.modify.Unlock()
+		if q.dev.entry.Transport != verbs.TransportIWARP {
+			if attr, err := q.query(); err != nil || attr.State != verbs.QPStateErr {
+				return err
+			}
+		}
+		q.failed.Store(true)
+		return nil
+	})
 }
 
 // qpAttr translates attributes. The library looks only at what the mask names.
