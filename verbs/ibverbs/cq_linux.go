@@ -36,6 +36,7 @@ type cq struct {
 	last   *qp            // guarded by mu: of qps, who reported last
 	odd    int            // guarded by mu: completions of which the library may make no sense, see leave
 	kept   []verbs.WC     // guarded by mu: taken from the library already
+	failed []*qp          // guarded by mu: that a completion has shown to have failed, and Poll looks after
 	stamps bool           // completions have a time: it is made by ibv_create_cq_ex
 	size   int            // guarded by mu: completions that the queue holds, but for the spare ones
 	spare  int            // guarded by mu: entries that QPs may have
@@ -132,7 +133,18 @@ func (c *cq) allocate(attr *verbs.CQAttr, channel uintptr) (uintptr, error) {
 
 func (c *cq) Poll(wcs []verbs.WC) (int, error) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
+	n, err := c.poll(wcs)
+	failed := c.failed
+	c.failed = nil
+	c.mu.Unlock()
+	for _, q := range failed {
+		q.flush() // receives that were posted while it failed
+	}
+	return n, err
+}
+
+// poll is Poll for who holds mu.
+func (c *cq) poll(wcs []verbs.WC) (int, error) {
 	if c.gone {
 		return 0, verbs.ErrClosed
 	}
@@ -240,7 +252,9 @@ func (d *device) translate(from *ibvWC, to *verbs.WC) {
 func (c *cq) count(wcs []verbs.WC) (n int) {
 	for i := range wcs {
 		if q := c.qp(wcs[i].QPN); q != nil {
-			q.completed(&wcs[i])
+			if q.completed(&wcs[i]) {
+				c.failed = append(c.failed, q)
+			}
 		} else if r, ok := c.receives[wcs[i].ID]; ok {
 			delete(c.receives, wcs[i].ID)
 			wcs[i].ID = r.id

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/seed-b9b531af/ramjet/verbs"
+	"github.com/seed-b9b531af/ramjet/verbs/rdmahost"
 )
 
 // The path of a post: the requests, their lists of memory and their inline data are laid
@@ -289,26 +290,28 @@ func (q *qp) countSignaled(wrs []verbs.SendWR) (n int) {
 	return n
 }
 
-// completed counts a completion as it is polled. The CQ calls it.
-func (q *qp) completed(wc *verbs.WC) {
+// completed counts a completion as it is polled, and reports whether it is the first that shows that
+// the QP has failed. The CQ calls it.
+func (q *qp) completed(wc *verbs.WC) (failed bool) {
 	switch {
 	case wc.Status != verbs.WCSuccess:
 		// On a service that is not reliable a QP goes on if a message found a receive in an
 		// SRQ and was not allowed to go where it wanted.
 		if q.typ == verbs.QPTypeRC || q.typ == verbs.QPTypeXRCInitiator || wc.Status != verbs.WCRemInvReqErr && wc.Status != verbs.WCRemAccessErr {
-			q.failed.Store(true)
+			return !q.failed.Swap(true)
 		}
 	case wc.Opcode < verbs.WCRecv:
 		q.sendDone.Add(1)
 	case q.srq == nil:
 		q.recvDone.Add(1)
 	}
+	return false
 }
 
 // PostRecv posts receives.
 func (q *qp) PostRecv(wrs []verbs.RecvWR) (int, error) {
 	n, err := q.putRecvs(wrs)
-	if n > 0 && q.failed.Load() {
+	if n > 0 && q.failed.Load() && q.dev.entry.DriverID == rdmahost.DriverRXE {
 		q.flush()
 	}
 	return n, err

@@ -213,6 +213,7 @@ func (q *qp) enter(state verbs.QPState) {
 		q.empty()
 	case verbs.QPStateErr:
 		q.failed.Store(true)
+		q.flushAlive() // receives that came between the transition and failed
 	}
 	q.setState(state)
 }
@@ -271,13 +272,24 @@ func iwarpTransition(from, to verbs.QPState) error {
 // flush makes rxe look at the receives of a QP in ERR: it has no doorbell for them, and does
 // when the QP is taken to ERR once more.
 func (q *qp) flush() {
+	_ = q.use(func() error { // one that is gone has nothing to flush
+		q.modify.Lock() // ends with the transition that runs
+		defer q.modify.Unlock()
+		if q.failed.Load() { // RESET has not come before
+			q.flushAlive()
+		}
+		return nil
+	})
+}
+
+// flushAlive is flush for who holds life and modify. Other drivers have nothing to be told.
+func (q *qp) flushAlive() {
 	if q.dev.entry.DriverID != rdmahost.DriverRXE {
 		return
 	}
-	_ = q.use(func() error { // a QP that cannot has nothing to flush
-		in := ibvQPAttr{qpState: int32(verbs.QPStateErr)}
-		return status(q.dev.lib.modifyQP, q.address, uintptr(unsafe.Pointer(&in)), uintptr(verbs.QPAttrState))
-	})
+	in := ibvQPAttr{qpState: int32(verbs.QPStateErr)}
+	// a QP that cannot has nothing to flush
+	_ = status(q.dev.lib.modifyQP, q.address, uintptr(unsafe.Pointer(&in)), uintptr(verbs.QPAttrState))
 }
 
 // advances reports whether the kernel frees the slots of requests as it does them, which rxe
