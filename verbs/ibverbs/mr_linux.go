@@ -136,8 +136,9 @@ func (p *pd) AdviseMR(advice verbs.Advice, list []verbs.SGE) error {
 			switch {
 			case errors.Is(err, unix.ENOENT), errors.Is(err, unix.EPERM), errors.Is(err, unix.EFAULT):
 				// Of the PD there is no such MR, or one that is pinned; it has not
-				// that right; or it is shorter.
-				return fmt.Errorf("ibv_advise_mr: %w: %w", verbs.ErrInvalid, err)
+				// that right; or it is shorter. No limit of the process explains that, so the
+				// number is not wrapped.
+				return fmt.Errorf("ibv_advise_mr: %w: %v", verbs.ErrInvalid, err)
 			}
 			return failed("ibv_advise_mr", err)
 		})
