@@ -47,6 +47,14 @@ func TestAServerWithoutTheRightCertificateIsNotTrusted(t *testing.T) {
 	require.NoError(t, run(t.Context(), []string{"-n", "1", "-url", "https://" + p.Addr, "-ca", certs[0]}, io.Discard))
 }
 
+func TestAKeyWithoutACertificateIsNoServerWithoutTLS(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, flag := range []string{"-key", "-cert"} {
+		require.ErrorContains(t, run(ctx, []string{"-listen", "127.0.0.1:0", flag, "file.pem"}, io.Discard), "belong together")
+	}
+}
+
 func TestBodiesLargerThanAnyWindowComeBack(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

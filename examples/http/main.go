@@ -54,6 +54,8 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return errors.New("-n and -workers must be at least 1, -body at least 0")
 	}
 	switch {
+	case (s.cert == "") != (s.key == ""):
+		return errors.New("-cert and -key belong together")
 	case s.addr != "":
 		return s.run(ctx, out)
 	case c.url != "":
