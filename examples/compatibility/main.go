@@ -32,14 +32,16 @@ func main() {
 }
 
 func run(names []string, write bool, document string) error {
+	for _, name := range names {
+		if !slices.ContainsFunc(trials, func(t trial) bool { return t.name == name }) {
+			return fmt.Errorf("there is no %s", name)
+		}
+	}
 	var chosen []trial
 	for _, t := range trials {
 		if len(names) == 0 || slices.Contains(names, t.name) {
 			chosen = append(chosen, t)
 		}
-	}
-	if len(chosen) == 0 {
-		return fmt.Errorf("there is none of %s", strings.Join(names, ", "))
 	}
 	rows, err := tryAll(chosen, os.Stderr)
 	if err != nil {

@@ -8,6 +8,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+func TestANameThatIsNoneIsAnError(t *testing.T) {
+	require.ErrorContains(t, run([]string{"net/rpc", "gRCP"}, false, ""), "gRCP")
+}
+
 func TestEachLibraryWorksAsTheDocumentSays(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("there is no shared memory between processes but on Linux")
