@@ -2,6 +2,8 @@ package rnet
 
 import (
 	"io"
+	"net"
+	"os"
 
 	"github.com/seed-b9b531af/ramjet/rnet/internal/mux"
 )
@@ -10,7 +12,7 @@ import (
 // which it returns nil, or an error, and returns how many bytes w took. What w
 // gets lies in ordinary memory: a piece of the ring would hold up the other
 // streams of the session for as long as w takes it. While nothing arrives it
-// holds no memory.
+// holds no memory. A w that has a method ReadFrom of its own reads by that, as with package net.
 func (c *Conn) WriteTo(w io.Writer) (int64, error) {
 	total, err := c.writeTo(w)
 	if err != nil && err != io.EOF { // as package net has it
@@ -20,6 +22,9 @@ func (c *Conn) WriteTo(w io.Writer) (int64, error) {
 }
 
 func (c *Conn) writeTo(w io.Writer) (int64, error) {
+	if to, ok := w.(io.ReaderFrom); ok && !justWrites(w) {
+		return to.ReadFrom(withoutWriteTo{Conn: c})
+	}
 	var total int64
 	for {
 		k, err := c.st.Next()
@@ -42,6 +47,26 @@ func (c *Conn) writeTo(w io.Writer) (int64, error) {
 	}
 }
 
+// justWrites reports whether ReadFrom of w does no more with what it reads than Write, and
+// needs memory for it. That of a bufio.Writer passes on at once what Write keeps until Flush.
+func justWrites(w io.Writer) bool {
+	switch w.(type) {
+	case *Conn, *net.TCPConn, *os.File:
+		return true
+	}
+	return false
+}
+
+// withoutWriteTo is a Conn without its WriteTo, which would call ReadFrom again.
+type withoutWriteTo struct {
+	noWriteTo
+	*Conn
+}
+
+type noWriteTo struct{}
+
+func (noWriteTo) WriteTo(io.Writer) (int64, error) { panic("ambiguous: nobody can call it") }
+
 // A copy moves up to copySize bytes at a time. From a reader of which nobody can
 // tell whether it would wait it takes first what fits into smallCopy.
 const (
@@ -62,7 +87,10 @@ func (c *Conn) ReadFrom(r io.Reader) (int64, error) {
 }
 
 func (c *Conn) readFrom(r io.Reader) (int64, error) {
-	if from, ok := r.(*Conn); ok {
+	switch from := r.(type) {
+	case *Conn:
+		return from.writeTo(c)
+	case withoutWriteTo:
 		return from.writeTo(c)
 	}
 	read := pieces(r)

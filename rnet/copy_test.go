@@ -354,3 +354,28 @@ func TestCopyOfALimitedSocketTakesNoMore(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "0123", string(got))
 }
+
+// A relay that never flushes works with package net: ReadFrom of a bufio.Writer sends at once what
+// its Write would keep.
+func TestCopyToABufferedWriterSendsWhatHasCome(t *testing.T) {
+	for _, to := range []carrier{overTCP, overSoft} {
+		for _, from := range allCarriers {
+			t.Run(from.name+" to "+to.name, func(t *testing.T) {
+				a, b := from.ends(t)
+				c, d := to.ends(t)
+				copying := hang.Start(t, func() { io.Copy(bufio.NewWriter(c), b) })
+				require.NoError(t, d.SetReadDeadline(time.Now().Add(hang.Time)))
+				for _, message := range []string{"first", "second"} {
+					_, err := a.Write([]byte(message))
+					require.NoError(t, err)
+					got := make([]byte, len(message))
+					_, err = io.ReadFull(d, got)
+					require.NoError(t, err)
+					require.Equal(t, message, string(got))
+				}
+				require.NoError(t, a.Close())
+				copying()
+			})
+		}
+	}
+}
