@@ -1,6 +1,8 @@
 package rnet
 
 import (
+	"cmp"
+	"errors"
 	"io"
 	"net"
 	"os"
@@ -36,6 +38,9 @@ func (c *Conn) writeTo(w io.Writer) (int64, error) {
 		}
 		p := k.Unread()
 		n, err := w.Write(p)
+		if n < 0 || n > len(p) {
+			n, err = 0, cmp.Or(err, errInvalidWrite)
+		}
 		total += int64(n)
 		if err == nil && n < len(p) {
 			err = io.ErrShortWrite
@@ -46,6 +51,9 @@ func (c *Conn) writeTo(w io.Writer) (int64, error) {
 		}
 	}
 }
+
+// errInvalidWrite is what io.Copy says of a Write that returns more than it was given.
+var errInvalidWrite = errors.New("invalid write result")
 
 // justWrites reports whether ReadFrom of w does no more with what it reads than Write, and
 // needs memory for it. That of a bufio.Writer passes on at once what Write keeps until Flush.

@@ -96,6 +96,10 @@ type shortWriter struct{}
 
 func (shortWriter) Write(p []byte) (int, error) { return len(p) / 2, nil }
 
+type boastingWriter struct{}
+
+func (boastingWriter) Write(p []byte) (int, error) { return len(p) + 1, nil }
+
 func TestErrorsOfTheOtherSideComeBackFromCopies(t *testing.T) {
 	over(t, softCarriers, func(t *testing.T, k carrier) {
 		c, s := k.streams(t)
@@ -111,6 +115,11 @@ func TestErrorsOfTheOtherSideComeBackFromCopies(t *testing.T) {
 		require.ErrorAs(t, err, &op)
 		require.Equal(t, "writeto", op.Op)
 		require.EqualValues(t, 3, n)
+		_, err = c.Write([]byte("more"))
+		require.NoError(t, err)
+		n, err = s.WriteTo(boastingWriter{})
+		require.ErrorContains(t, err, "invalid write result")
+		require.Zero(t, n)
 		s.SetReadDeadline(time.Now().Add(-time.Second))
 		_, err = s.WriteTo(io.Discard)
 		require.ErrorIs(t, err, os.ErrDeadlineExceeded)
