@@ -57,7 +57,7 @@ var qualities = map[metric]quality{
 var (
 	legend       = []metric{p50, p99, p999, worstP99, lateness, rate, throughput, cpuPerOp, cpuPerGiB, goMemory, goHeap, resident, serverWhole, descriptors}
 	explanations = map[metric]string{
-		p50:         "half of the operations took no longer, from the write to the last byte of the answer; in an open loop from the time at which the call was due",
+		p50:         "half of the operations took no longer, " + timed,
 		p99:         "the same for 99 of 100",
 		p999:        "the same for 999 of 1000",
 		worstP99:    "p99 of the client process that has the longest",
@@ -73,6 +73,18 @@ var (
 		descriptors: "open files of the server, divided by the sessions",
 	}
 )
+
+// timed is what latencies are counted from, and to.
+const timed = "from the write to the last byte of the answer, or from the dial to the close where connections are opened; in an open loop from the time at which the call was due"
+
+// alone are the explanations in place of "the same", where the table does not show what that would mean.
+var alone = map[metric]struct {
+	as   metric
+	text string
+}{
+	p99:       {p50, "99 of 100 operations took no longer, " + timed},
+	cpuPerGiB: {cpuPerOp, "user and system time of all measured processes, divided by the GiB that arrived"},
+}
 
 // advantage is how many times better value is than base, 0 if that cannot be
 // said.

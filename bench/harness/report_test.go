@@ -37,6 +37,15 @@ func sample() report {
 	return r
 }
 
+func TestLegendSaysTheSameOfWhatIsThere(t *testing.T) {
+	r := sample()
+	r.Results = r.Results[1:] // without p50
+	var out bytes.Buffer
+	require.NoError(t, r.writeTable(&out))
+	require.Contains(t, out.String(), "p99: 99 of 100 operations took no longer, from the write")
+	require.NotContains(t, out.String(), "the same")
+}
+
 func TestTableShowsFiguresBesideTheirRatioToTCP(t *testing.T) {
 	var out bytes.Buffer
 	require.NoError(t, sample().writeTable(&out))
@@ -54,7 +63,7 @@ requests, 64 B, 64 connections  per second  200 k/s    failed       -   499 k/s 
                                 CPU each   14.0 us    failed       -   2.00 us   7.00x
 
 vs TCP: how many times better than TCP of this run. 2x: twice the rate, or half the time or memory; below 1x: worse.
-p50: half of the operations took no longer, from the write to the last byte of the answer; in an open loop from the time at which the call was due.
+p50: half of the operations took no longer, from the write to the last byte of the answer, or from the dial to the close where connections are opened; in an open loop from the time at which the call was due.
 p99: the same for 99 of 100.
 p99.9: the same for 999 of 1000.
 per second: operations of all connections together: round trips, calls, messages, or connections opened.

@@ -143,9 +143,16 @@ func (r report) writeLegend(out io.Writer, comparison, mark string) {
 	if slices.ContainsFunc(r.Results, func(res result) bool { return res.Floor != nil }) {
 		fmt.Fprintln(out, "floor: what shared memory allows by itself, and how many times as long each transport took, or what share of the throughput it had.")
 	}
+	shown := func(m metric) bool {
+		return slices.ContainsFunc(r.Results, func(res result) bool { return res.shows(m) })
+	}
 	for _, m := range legend {
-		if slices.ContainsFunc(r.Results, func(res result) bool { return res.shows(m) }) {
-			fmt.Fprintf(out, "%s: %s.\n", qualities[m].title, explanations[m])
+		text := explanations[m]
+		if full, ok := alone[m]; ok && !shown(full.as) {
+			text = full.text
+		}
+		if shown(m) {
+			fmt.Fprintf(out, "%s: %s.\n", qualities[m].title, text)
 		}
 	}
 }
