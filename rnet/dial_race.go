@@ -102,7 +102,7 @@ func (r *tcpRace) before(ctx context.Context, network, address string, c syscall
 	}
 	addr, err := dialedAddr(network, address)
 	if err != nil {
-		return nil // package net knows better
+		return r.toTCP(err, nil) // package net knows better: an IPv4 address with a zone, say
 	}
 	r.giveWay(ctx)
 	if ctx.Err() != nil {

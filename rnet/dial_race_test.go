@@ -93,6 +93,21 @@ func TestDialLeadsToTheServerThatPackageNetReaches(t *testing.T) {
 }
 
 // A program's Control may take the time that there is for the dial, or end the dial.
+// Package net connects to it, and hands on an address that netip does not parse.
+func TestDialToAnIPv4AddressWithAZoneGoesOverTCP(t *testing.T) {
+	ln, err := Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	_, port, err := net.SplitHostPort(ln.Addr().String())
+	require.NoError(t, err)
+	for range 2 {
+		c, err := Dial("tcp", "[::ffff:127.0.0.1%lo]:"+port)
+		require.NoError(t, err)
+		require.IsType(t, new(net.TCPConn), c)
+		require.NoError(t, c.Close())
+	}
+}
+
 func TestDialThatEndsInControlFailsAsWithPackageNet(t *testing.T) {
 	ln := carrier{}.listen(t)
 	for name, c := range map[string]struct {
