@@ -56,6 +56,7 @@ var listed = []difference{
 	{name: "Close of more connections than the peer takes in"},
 	{name: "Tools"},
 	{name: "Ports of the dialing side"},
+	{name: "Names of hosts"},
 	{name: "Backlog"},
 	{name: "A thread in another network namespace (setns, unshare)"},
 	{name: "Several listeners at one port (SO_REUSEPORT)"},
