@@ -9,7 +9,8 @@
 // a file that links rnet in behind it (hook), and nothing else is changed; no file
 // of GOROOT or of the module cache is written to. A test that fails is a difference
 // to TCP. The tests that are left out assert *net.TCPConn, which no other
-// implementation of net.Conn can be; suites.go names them.
+// implementation of net.Conn can be, or watch the calls that package net makes for
+// sockets; suites.go names them.
 package main
 
 import (

@@ -7,7 +7,7 @@ type suite struct {
 	args []string // for go test
 	env  []string // of the tests
 	// exceptions are the only tests left out. They cannot pass with any connection
-	// but package net's own, since they assert its type.
+	// but package net's own, since they assert its type, or watch how it works.
 	exceptions []exception
 	// more is Go for the file that links rnet in: it tells the suite's own check of leaks
 	// of goroutines that rnet has while a listener is open.
@@ -24,7 +24,46 @@ type exception struct{ test, why string }
 // typeOf is the reason of most.
 const typeOf = "asserts *net.TCPConn"
 
+// hooked is the reason where a test watches calls by a variable of package net.
+const hooked = "looks at calls for sockets, by a hook in package net"
+
+// netTests are the tests of package net that dial or listen at TCP addresses.
+const netTests = "^Test(Accept|Close|Conn|ConcurrentSetDeadline|Copy|Dial|File|IPv6LinkLocalUnicastTCP|ListenerClose|MultiPathTCP|NotTemporaryRead|" +
+	"ProtocolDialError|ProtocolListenError|Raw|Read|Sendfile|TCP[^L]|TCPListenAfterClose|Various|Write|ZeroByteRead)"
+
 var suites = []suite{
+	{pkg: "net", args: []string{"-short", "-run", netTests}, exceptions: []exception{
+		{"TestAcceptError", "asserts *net.TCPListener"},
+		{"TestAcceptTimeout", "asserts *net.TCPListener"},
+		{"TestAcceptTimeoutMustNotReturn", "asserts *net.TCPListener"},
+		{"TestAcceptTimeoutMustReturn", "asserts *net.TCPListener"},
+		{"TestCloseError", typeOf},
+		{"TestCloseRead", typeOf},
+		{"TestCloseUnblocksRead", typeOf},
+		{"TestCloseWrite", typeOf},
+		{"TestDialContextCancelRace", hooked},
+		{"TestDialerFallbackDelay", hooked},
+		{"TestDialerKeepAlive", hooked},
+		{"TestDialParallel", hooked},
+		{"TestFileCloseRace", typeOf},
+		{"TestFileConn", typeOf},
+		{"TestFileError", typeOf},
+		{"TestFileListener", "asserts *net.TCPListener"},
+		{"TestMultiPathTCP", typeOf},
+		{"TestNotTemporaryRead", typeOf},
+		{"TestRawConnControl", typeOf},
+		{"TestRawConnReadWrite", typeOf},
+		{"TestReadTimeoutUnblocksRead", typeOf},
+		{"TestSendfile", hooked},
+		{"TestSendfileParts", hooked},
+		{"TestSendfileSeeked", hooked},
+		{"TestSendfileWithExactLimit", hooked},
+		{"TestSendfileWithLimitLargerThanFile", hooked},
+		{"TestTCPConnKeepAliveConfig", typeOf},
+		{"TestTCPConnKeepAliveConfigDialer", typeOf},
+		{"TestTCPConnKeepAliveConfigListener", typeOf},
+		{"TestZeroByteRead", typeOf},
+	}},
 	{pkg: "net/rpc", ci: true, exceptions: []exception{{"TestShutdown", typeOf}}},
 	{pkg: "net/smtp", ci: true},
 	{pkg: "net/http/httptest", ci: true},
