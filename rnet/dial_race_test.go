@@ -92,7 +92,6 @@ func TestDialLeadsToTheServerThatPackageNetReaches(t *testing.T) {
 	}
 }
 
-// A program's Control may take the time that there is for the dial, or end the dial.
 // Package net connects to it, and hands on an address that netip does not parse.
 func TestDialToAnIPv4AddressWithAZoneGoesOverTCP(t *testing.T) {
 	ln, err := Listen("tcp", "127.0.0.1:0")
@@ -108,6 +107,7 @@ func TestDialToAnIPv4AddressWithAZoneGoesOverTCP(t *testing.T) {
 	}
 }
 
+// A program's Control may take the time that there is for the dial, or end the dial.
 func TestDialThatEndsInControlFailsAsWithPackageNet(t *testing.T) {
 	ln := carrier{}.listen(t)
 	for name, c := range map[string]struct {
