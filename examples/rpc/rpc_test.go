@@ -59,7 +59,9 @@ func TestAnInterruptEndsTheClientAlthoughTheServerDoesNotRead(t *testing.T) {
 	defer ln.Close()
 	ctx, interrupt := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- run(ctx, []string{"-workers", "4", "-body", "16777216", "-dial", ln.Addr().String()}, io.Discard) }()
+	go func() {
+		ended <- run(ctx, []string{"-workers", "4", "-body", "16777216", "-dial", ln.Addr().String()}, io.Discard)
+	}()
 	conn, err := ln.Accept()
 	require.NoError(t, err)
 	defer conn.Close()
