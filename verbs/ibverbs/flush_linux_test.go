@@ -82,3 +82,16 @@ func TestAReceiveThatComesBeforeTheErrorOfAQPOfRXEIsFlushed(t *testing.T) {
 	f.flush()
 	require.Len(t, f.told, 1)
 }
+
+// The event may be read before a completion is polled that shows the same.
+func TestAReceiveThatComesBeforeTheEventOfAQPOfRXEIsFlushed(t *testing.T) {
+	f := newFailing(t, func(*failing) {})
+	f.dev.lib.queryQP = purego.NewCallback(func(qp, attr, mask, init uintptr) uintptr {
+		view[ibvQPAttr](attr).qpState = int32(verbs.QPStateErr)
+		return 0
+	})
+	f.post(t)
+	f.failedByEvent()
+	require.Equal(t, []uint64{1}, f.told)
+	require.False(t, f.completed(&verbs.WC{Status: verbs.WCWRFlushErr}), "nobody is told again")
+}

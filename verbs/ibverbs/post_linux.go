@@ -291,14 +291,14 @@ func (q *qp) countSignaled(wrs []verbs.SendWR) (n int) {
 }
 
 // completed counts a completion as it is polled, and reports whether it is the first that shows that
-// the QP has failed. The CQ calls it.
+// a QP of rxe has failed, see flush. The CQ calls it.
 func (q *qp) completed(wc *verbs.WC) (failed bool) {
 	switch {
 	case wc.Status != verbs.WCSuccess:
 		// On a service that is not reliable a QP goes on if a message found a receive in an
 		// SRQ and was not allowed to go where it wanted.
 		if q.typ == verbs.QPTypeRC || q.typ == verbs.QPTypeXRCInitiator || wc.Status != verbs.WCRemInvReqErr && wc.Status != verbs.WCRemAccessErr {
-			return !q.failed.Swap(true)
+			return !q.failed.Swap(true) && q.dev.entry.DriverID == rdmahost.DriverRXE
 		}
 	case wc.Opcode < verbs.WCRecv:
 		q.sendDone.Add(1)

@@ -338,6 +338,7 @@ func (q *qp) failedByEvent() {
 			}
 		}
 		q.failed.Store(true)
+		q.flushAlive() // receives that came between the error and failed
 		return nil
 	})
 }
