@@ -71,7 +71,7 @@ func TestOnlyWhatATestHasAgainstItselfOnceIsPassedOver(t *testing.T) {
 	const script = `set -euo pipefail
 repeated=repeated
 eval "$(sed -n '/^go_test() {/,/^passed=0/p; /^once_more() {/,/^}/p; /^again() {/,/^}/p' "$0")"
-flags=(-timeout 2s)
+flags=(-timeout 20s)
 go_test "${flags[@]}" ./... || once_more go_test "${flags[@]}"
 `
 	for _, f := range failures {
