@@ -26,14 +26,19 @@ func main() { program.Main() }
 
 // pong is a connected QP with memory for one message in and one out.
 type pong struct {
-	e  *endpoint.Endpoint
-	qp *verbs.QP
-	mr *verbs.MR
+	e    *endpoint.Endpoint
+	peer net.Conn
+	qp   *verbs.QP
+	mr   *verbs.MR
 }
 
-func newPong(e *endpoint.Endpoint, conn net.Conn) (*pong, error) {
-	p := &pong{e: e}
-	var err error
+func newPong(e *endpoint.Endpoint, conn net.Conn) (_ *pong, err error) {
+	p := &pong{e: e, peer: conn}
+	defer func() {
+		if err != nil {
+			p.close()
+		}
+	}()
 	if p.qp, err = e.NewQP(verbs.QPTypeRC, nil, 4); err != nil {
 		return nil, err
 	}
@@ -63,8 +68,8 @@ func (p *pong) send() error {
 // next waits until the message is here, and the one before is gone.
 func (p *pong) next(completions int) error {
 	for range completions {
-		// ends with the message, or with the connection
-		if _, err := p.e.Wait(time.Time{}); err != nil {
+		// ends with the message, or with the other end
+		if _, err := p.e.WaitFor(p.peer); err != nil {
 			return err
 		}
 	}
@@ -72,8 +77,12 @@ func (p *pong) next(completions int) error {
 }
 
 func (p *pong) close() {
-	p.qp.Close()
-	p.mr.Close()
+	if p.qp != nil {
+		p.qp.Close()
+	}
+	if p.mr != nil {
+		p.mr.Close()
+	}
 }
 
 // serve answers count messages, which the client says over TCP.

@@ -95,7 +95,7 @@ func serve(e *endpoint.Endpoint, peer net.Conn) error {
 		return err
 	}
 	for answered := 0; answered < count*clients; {
-		wc, err := e.Wait(time.Time{}) // ends with a message, or with a connection
+		wc, err := e.WaitFor(peer) // ends with a message, or with the other end
 		if err != nil {
 			return err
 		}
@@ -136,7 +136,7 @@ func call(e *endpoint.Endpoint, server net.Conn, count int, out io.Writer) error
 			}
 		}
 		for range 2 * clients { // each message, and its answer
-			if _, err := e.Wait(time.Time{}); err != nil { // ends with a completion
+			if _, err := e.WaitFor(server); err != nil { // ends with a completion, or with the other end
 				return err
 			}
 		}

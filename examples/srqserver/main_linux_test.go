@@ -11,3 +11,7 @@ func TestMain(m *testing.M) { endpointtest.Main(m, main) }
 func TestTwoProcesses(t *testing.T) {
 	endpointtest.Run(t, &program, "400 messages of 8 QPs answered from 16 receives over ")
 }
+
+func TestTheServerServesOnAfterAClientThatBreaksOff(t *testing.T) { endpointtest.ServesOn(t, &program) }
+
+func TestTheClientEndsWithItsServer(t *testing.T) { endpointtest.EndsWithItsServer(t, &program) }

@@ -40,9 +40,13 @@ type pong struct {
 	peer endpoint.Address
 }
 
-func newPong(e *endpoint.Endpoint, conn net.Conn) (*pong, error) {
+func newPong(e *endpoint.Endpoint, conn net.Conn) (_ *pong, err error) {
 	p := &pong{e: e}
-	var err error
+	defer func() {
+		if err != nil {
+			p.close()
+		}
+	}()
 	if p.qp, err = e.NewQP(verbs.QPTypeUD, nil, depth); err != nil {
 		return nil, err
 	}
@@ -96,9 +100,15 @@ func (p *pong) next(deadline time.Time) (uint64, error) {
 }
 
 func (p *pong) close() {
-	p.ah.Close()
-	p.qp.Close()
-	p.mr.Close()
+	if p.ah != nil {
+		p.ah.Close()
+	}
+	if p.qp != nil {
+		p.qp.Close()
+	}
+	if p.mr != nil {
+		p.mr.Close()
+	}
 }
 
 func serve(e *endpoint.Endpoint, peer net.Conn) error {
@@ -136,9 +146,13 @@ func call(e *endpoint.Endpoint, server net.Conn, count int, out io.Writer) error
 				return err
 			}
 			// An answer that came late is that to an earlier one.
-			if got, err = p.next(time.Now().Add(again)); errors.Is(err, os.ErrDeadlineExceeded) {
+			got, err = p.next(time.Now().Add(again))
+			switch {
+			case errors.Is(err, os.ErrDeadlineExceeded) && endpoint.HungUp(server):
+				return errors.New("the server has hung up")
+			case errors.Is(err, os.ErrDeadlineExceeded):
 				lost++
-			} else if err != nil {
+			case err != nil:
 				return err
 			}
 		}

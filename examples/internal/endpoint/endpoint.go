@@ -13,6 +13,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/seed-b9b531af/ramjet/examples/internal/child"
@@ -30,6 +31,8 @@ type Endpoint struct {
 	CQ      *verbs.CQ
 	GID     verbs.GIDEntry
 	LID     uint16 // of the port, in an InfiniBand subnet
+
+	interrupted atomic.Bool
 }
 
 // Open opens a device. Of its GIDs it takes that of an IPv4 address, if there is one.
@@ -119,6 +122,7 @@ func second(_ int, err error) error { return err }
 
 // HungUp reports whether the other end has closed conn, on which it says nothing.
 func HungUp(conn net.Conn) bool {
+	defer conn.SetReadDeadline(time.Time{})
 	_ = conn.SetReadDeadline(time.Now().Add(time.Millisecond)) // a closed one has hung up too
 	_, err := conn.Read(make([]byte, 1))
 	return !errors.Is(err, os.ErrDeadlineExceeded)
@@ -168,6 +172,9 @@ func ReadyUD(qp *verbs.QP, qkey uint32) error {
 func (e *Endpoint) Wait(deadline time.Time) (verbs.WC, error) {
 	var wc [1]verbs.WC
 	for {
+		if e.interrupted.Load() {
+			return wc[0], errors.New("interrupted")
+		}
 		n, err := e.CQ.Poll(wc[:])
 		if err == nil && n == 0 {
 			if err = e.CQ.Arm(false); err == nil {
@@ -184,8 +191,33 @@ func (e *Endpoint) Wait(deadline time.Time) (verbs.WC, error) {
 	}
 }
 
+// WaitFor is Wait as long as the other end of conn, which says nothing on it meanwhile, is there.
+// Devices of the kernel do not tell of an end that is gone, and who only receives from an SRQ is
+// told by none.
+func (e *Endpoint) WaitFor(conn net.Conn) (verbs.WC, error) {
+	for gone := false; ; {
+		wc, err := e.Wait(time.Now().Add(look))
+		switch {
+		case !errors.Is(err, os.ErrDeadlineExceeded):
+			return wc, err
+		case gone:
+			return wc, errors.New("the other end has hung up")
+		}
+		gone = HungUp(conn) // what it did before may still complete
+	}
+}
+
+// look is how often WaitFor looks for the other end.
+const look = 200 * time.Millisecond
+
+// Interrupt ends the Wait that runs, and all that come.
+func (e *Endpoint) Interrupt() {
+	e.interrupted.Store(true)
+	e.Channel.Close()
+}
+
 // Serve listens, announces its address, and calls each for the connections that
-// come, one after the other, until one fails or ctx ends.
+// come, one after the other, until ctx ends. One that fails does not keep the next waiting.
 func Serve(ctx context.Context, addr string, out io.Writer, each func(net.Conn) error) error {
 	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
 	if err != nil {
@@ -207,7 +239,7 @@ func Serve(ctx context.Context, addr string, out io.Writer, each func(net.Conn) 
 		end()
 		conn.Close()
 		if err != nil && ctx.Err() == nil {
-			return err
+			fmt.Fprintf(os.Stderr, "client %s: %v\n", conn.RemoteAddr(), err)
 		}
 	}
 }

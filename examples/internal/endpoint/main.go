@@ -39,7 +39,7 @@ func (p *Program) Run(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	defer e.Close()
-	defer context.AfterFunc(ctx, func() { e.Channel.Close() })() // which ends Wait, for a peer may say nothing
+	defer context.AfterFunc(ctx, e.Interrupt)()
 	if *listen != "" {
 		return Serve(ctx, *listen, out, func(peer net.Conn) error { return p.Serve(e, peer) })
 	}
@@ -49,6 +49,7 @@ func (p *Program) Run(ctx context.Context, args []string, out io.Writer) error {
 			return err
 		}
 		defer server.Close()
+		defer context.AfterFunc(ctx, func() { server.Close() })()
 		err = p.Client(e, server, *count, out)
 		if ctx.Err() != nil {
 			err = context.Cause(ctx) // which is why it failed

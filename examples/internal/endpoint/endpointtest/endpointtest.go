@@ -3,12 +3,16 @@ package endpointtest
 
 import (
 	"bytes"
+	"context"
+	"io"
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed-b9b531af/ramjet/examples/internal/child"
 	"github.com/seed-b9b531af/ramjet/examples/internal/endpoint"
 	"github.com/seed-b9b531af/ramjet/internal/testhost"
 )
@@ -39,4 +43,35 @@ func Run(t *testing.T, p *endpoint.Program, want string) {
 			t.Log(strings.TrimSpace(out.String()))
 		})
 	}
+}
+
+// ServesOn lets clients of the program break off at some moment, after which the server serves
+// the next one.
+func ServesOn(t *testing.T, p *endpoint.Program) {
+	server, err := child.Start(t.Context(), "-listen", "127.0.0.1:0")
+	require.NoError(t, err)
+	for _, soon := range []time.Duration{time.Millisecond, 10 * time.Millisecond, 100 * time.Millisecond} {
+		ctx, cancel := context.WithTimeout(t.Context(), soon)
+		require.Error(t, p.Run(ctx, []string{"-n", "100000000", "-dial", server.Addr}, io.Discard))
+		cancel()
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	require.NoError(t, p.Run(ctx, []string{"-n", "5", "-dial", server.Addr}, io.Discard))
+	require.NoError(t, server.Stop())
+}
+
+// EndsWithItsServer kills the server while a client of the program is at work.
+func EndsWithItsServer(t *testing.T, p *endpoint.Program) {
+	server, err := child.Start(t.Context(), "-listen", "127.0.0.1:0")
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- p.Run(ctx, []string{"-n", "1000000000", "-dial", server.Addr}, io.Discard) }()
+	time.Sleep(100 * time.Millisecond) // at any moment it ends
+	require.NoError(t, server.Kill())
+	err = <-ended // ended by the server's end, or by ctx
+	require.Error(t, err)
+	require.NotErrorIs(t, err, context.DeadlineExceeded)
 }
