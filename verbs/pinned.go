@@ -13,7 +13,8 @@ var pinned struct {
 	limit atomic.Int64
 }
 
-// PinnedBytes returns the bytes of all open MRs of this process.
+// PinnedBytes returns the bytes of all open MRs of this process, but for memory that is paged in on
+// demand, that of the device, and DMA buffers.
 func PinnedBytes() int64 { return pinned.bytes.Load() }
 
 // SetPinLimit caps the bytes that MRs of this process may pin together; 0
