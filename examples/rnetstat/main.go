@@ -50,7 +50,7 @@ Keys:
 Columns of sessions; all numbers but those a second are since it opened:
   OVER    the device: soft0 is shared memory
   -> <-   the process has dialed the session, or accepted it
-  PEER    the process at the other end, by its own account
+  PEER    on a page: the process at the other end, by its own account
   AGE     how long the session has been open
   STREAMS connections on it
   IN/s    bytes received a second
@@ -58,7 +58,7 @@ Columns of sessions; all numbers but those a second are since it opened:
   MSG/s   messages a second, both ways, on a page MSG-IN/s and MSG-OUT/s; a Write
           is one for each 16 KiB (64 KiB on an RDMA device)
   HIT     the share of waits that polling ended, without a sleep
-  WAKE    how often a wait slept
+  WAKE    on a page: how often a wait slept
   STALL   how often a Write waited because the peer's ring was full
   SPILL   pieces that were moved out of the ring for a reader that is slow
   RING    the size of the receive ring; on a page also what readers have not taken of it

@@ -7,7 +7,9 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"regexp"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -275,5 +277,11 @@ func TestTheUsageExplainsEachColumn(t *testing.T) {
 		default:
 			require.Regexp(t, `(?m)^  (IN )?`+title+`\b`, usage)
 		}
+	}
+	_, sessions, _ := strings.Cut(usage, "Columns of sessions")
+	sessions, _, _ = strings.Cut(sessions, "Columns of streams")
+	for _, named := range regexp.MustCompile(`(?m)^  ([A-Z]\S*) +(.*)$`).FindAllStringSubmatch(sessions, -1) {
+		shown := slices.ContainsFunc(sessionColumns, func(c column) bool { return c.title == named[1] })
+		require.NotEqual(t, shown, strings.HasPrefix(named[2], "on a page"), "%s is a column of the screen: %v", named[1], shown)
 	}
 }
