@@ -284,6 +284,9 @@ func (c *cq) qp(num uint32) *qp {
 
 // marked reports whether nobody is to see the completion. The caller holds mu.
 func (c *cq) marked(wc *verbs.WC) bool {
+	if wc.ID != markedID {
+		return false
+	}
 	q := c.qp(wc.QPN)
 	return q != nil && q.marks.completed(wc)
 }

@@ -41,10 +41,10 @@ func (m *marking) mark(id uint64, run, half int) bool {
 // refused is called when the request that was marked was not posted.
 func (m *marking) refused() { m.underWay.Store(false) }
 
-// completed is called with a completion of the QP. It reports whether it is that of a marked
-// request that nobody is to see, and gives one that has failed its id.
+// completed is called with the completion of a marked request. It reports whether nobody is to
+// see it, and gives one that has failed its id.
 func (m *marking) completed(wc *verbs.WC) (unseen bool) {
-	if wc.ID != markedID || !m.underWay.Load() {
+	if !m.underWay.Load() {
 		return false
 	}
 	wc.ID = m.id
