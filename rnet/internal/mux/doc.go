@@ -67,7 +67,8 @@
 //	                               before it and leaves the queue
 //	Write: session window used up  a SESSION_WINDOW frame (shareGranted), in the order of
 //	                               that queue
-//	AwaitWrite                     whatever wakes a Write (sendHalf.wake)
+//	AwaitWrite                     whatever wakes a Write (sendHalf.wake); the Write that is lost
+//	                               after the peer's Close (sendToNobody)
 //	Reserve, Close on a network    the device's completion (sentQueue.wake)
 //	Close that lingers, or finds   the FIN's departure (endSent); its timer
 //	no room

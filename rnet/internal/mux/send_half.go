@@ -152,6 +152,7 @@ func (w *sendHalf) reset() error {
 // send lock is held.
 func (w *sendHalf) sendToNobody(p []byte) (n int, err error) {
 	w.err, w.broken = syscall.EPIPE, true
+	w.wakeAwaiting()
 	if n = min(len(p), w.window.Avail()); n == 0 {
 		return 0, syscall.EPIPE
 	}
@@ -268,6 +269,11 @@ func (w *sendHalf) wake() {
 		return
 	}
 	w.st.m.pollLock.Wake(&w.wait)
+	w.wakeAwaiting()
+}
+
+// wakeAwaiting ends the wait of AwaitWrite.
+func (w *sendHalf) wakeAwaiting() {
 	if a := w.awaiting.Load(); a != nil {
 		w.st.m.pollLock.Wake(&a.wait)
 	}

@@ -110,3 +110,25 @@ func TestShowThatEndsWithAClosedStreamKeepsNothing(t *testing.T) {
 		require.Nil(t, r.queue.head)
 	}
 }
+
+// The first Write after the peer's Close takes what it is given, and ends the half: the peer has nothing more
+// to say of it.
+func TestAWriteToNobodyEndsTheWaitForAnother(t *testing.T) {
+	dialed, accepted := overSoft.pair(t)
+	open(t, dialed, accepted) // without a stream the session would end after a while
+	c, s := open(t, dialed, accepted)
+	require.NoError(t, s.Close(-1))
+	_, err := c.Read(make([]byte, 1))
+	require.Equal(t, io.EOF, err)
+	was := c.WriteState()
+	require.False(t, was.Ended)
+	awaited := hang.Start(t, func() { assert.NoError(t, c.AwaitWrite(was)) })
+	hang.Eventually(t, "a wait", func() bool {
+		a := c.send.awaiting.Load()
+		return a != nil && !a.wait.Idle()
+	})
+	_, err = c.Write([]byte("x"))
+	require.NoError(t, err)
+	awaited()
+	require.True(t, c.WriteState().Ended)
+}
