@@ -173,9 +173,9 @@ func (l *looped) fitBatch(ringSize int) {
 // with frames that are smaller than what is noted of them.
 const idleEvents = 256
 
-// fitEvents gives a long list back, which is empty.
+// fitEvents gives a long list back, if there is nothing in it.
 func (l *looped) fitEvents() {
-	if cap(l.events) > idleEvents {
+	if len(l.events) == 0 && cap(l.events) > idleEvents {
 		l.events = nil
 	}
 }
