@@ -112,10 +112,10 @@ func Exchange(conn net.Conn, mine Address) (theirs Address, err error) {
 	return theirs, binary.Read(conn, binary.LittleEndian, &theirs)
 }
 
-// Meet waits until the other end has come as far.
+// Meet waits until the other end has come as far, from where on it may take its time.
 func Meet(conn net.Conn) error {
 	_, err := conn.Write([]byte{1})
-	return cmp.Or(err, second(io.ReadFull(conn, make([]byte, 1))))
+	return cmp.Or(err, second(io.ReadFull(conn, make([]byte, 1))), conn.SetReadDeadline(time.Time{}))
 }
 
 func second(_ int, err error) error { return err }
@@ -216,6 +216,10 @@ func (e *Endpoint) Interrupt() {
 	e.Channel.Close()
 }
 
+// greeting is how long a client may take to meet the server: those that come after it wait. A
+// variable for tests.
+var greeting = 10 * time.Second
+
 // Serve listens, announces its address, and calls each for the connections that
 // come, one after the other, until ctx ends. One that fails does not keep the next waiting.
 func Serve(ctx context.Context, addr string, out io.Writer, each func(net.Conn) error) error {
@@ -235,6 +239,7 @@ func Serve(ctx context.Context, addr string, out io.Writer, each func(net.Conn) 
 			return err
 		}
 		end := context.AfterFunc(ctx, func() { conn.Close() })
+		_ = conn.SetReadDeadline(time.Now().Add(greeting)) // if it is closed, each says so
 		err = each(conn)
 		end()
 		conn.Close()

@@ -44,6 +44,46 @@ func TestAnInterruptEndsBothEnds(t *testing.T) {
 	require.ErrorIs(t, <-called, context.Canceled)
 }
 
+// A server serves one client after the other.
+func TestAStrangerWhoSaysNothingDoesNotKeepTheNextWaiting(t *testing.T) {
+	before := greeting
+	greeting = 50 * time.Millisecond
+	defer func() { greeting = before }()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	said, out := io.Pipe()
+	served := make(chan error, 1)
+	go func() {
+		served <- Serve(ctx, "127.0.0.1:0", out, func(conn net.Conn) error {
+			_, err := Exchange(conn, Address{})
+			if err == nil {
+				err = Meet(conn)
+			}
+			if err == nil { // a client may say no more for as long as it likes
+				_, err = io.ReadFull(conn, make([]byte, 1))
+			}
+			return err
+		})
+	}()
+	line, err := bufio.NewReader(said).ReadString('\n')
+	require.NoError(t, err)
+	addr := strings.TrimPrefix(strings.TrimSpace(line), child.Announcement)
+	stranger, err := net.Dial("tcp", addr)
+	require.NoError(t, err)
+	defer stranger.Close()
+	client, err := net.Dial("tcp", addr)
+	require.NoError(t, err)
+	defer client.Close()
+	require.NoError(t, client.SetDeadline(time.Now().Add(20*time.Second)))
+	_, err = Exchange(client, Address{})
+	require.NoError(t, err)
+	require.NoError(t, Meet(client))
+	time.Sleep(2 * greeting)
+	require.False(t, HungUp(client))
+	cancel()
+	require.NoError(t, <-served) // ended by cancel
+}
+
 func TestThereIsSomethingToCount(t *testing.T) {
 	for _, n := range []string{"0", "-1"} {
 		require.ErrorContains(t, new(Program).Run(t.Context(), []string{"-n", n}, io.Discard), "-n is "+n)
