@@ -156,8 +156,8 @@ func (s *session) openWhenTold(ctx context.Context, o openOptions) (*Conn, error
 		}
 		select {
 		case <-freed:
-			// ended by the owner of the poll lock: addresses, or the end of a stream;
-			// or the end of the session
+			// ended by the owner of the poll lock: addresses, a GO_AWAY, or the end of a
+			// stream; or the end of the session
 		case <-ctx.Done():
 			return nil, fallback.Because(fallback.Admission, fmt.Errorf("%w: %w", err, ctx.Err()))
 		case <-over:

@@ -72,7 +72,7 @@
 //	Reserve, Close on a network    the device's completion (sentQueue.wake)
 //	Close that lingers, or finds   the FIN's departure (endSent); its timer
 //	no room
-//	Open: no slot                  ADDRS, the end of a stream or of the mux (table.vacated)
+//	Open: no slot                  ADDRS, GO_AWAY, the end of a stream or of the mux (table.vacated)
 //	an event loop                  Owner.Wake, by the engine, an unblocked stream, a new
 //	                               session
 //

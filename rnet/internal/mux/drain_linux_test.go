@@ -139,3 +139,19 @@ func TestTheFirstGoAwayCounts(t *testing.T) {
 	dialed.PeerLeaves()
 	require.LessOrEqual(t, ends(), first)
 }
+
+// Who waits for an address is to look for another session at once.
+func TestWhoWaitsForASlotLearnsOfGoAway(t *testing.T) {
+	dialed, accepted := overSoft.pair(t)
+	defer stopPolling(t, accepted.Mux)() // no addresses come
+	var err error
+	for err == nil {
+		_, err = dialed.open()
+	}
+	require.ErrorIs(t, err, ErrNoSlot)
+	freed := dialed.AwaitSlot()
+	dialed.PeerLeaves()
+	hang.Receive(t, freed, "another answer")
+	_, err = dialed.open()
+	require.ErrorIs(t, err, net.ErrClosed)
+}

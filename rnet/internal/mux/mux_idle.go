@@ -71,6 +71,7 @@ func (m *Mux) PeerLeaves() {
 	}
 	if m.cfg.Dialed {
 		m.out.say(sayLast)
+		m.streams.wakeOpeners()
 	}
 	m.user.Leaving()
 	if m.streams.len() == 0 {

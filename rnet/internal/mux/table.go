@@ -172,6 +172,13 @@ func (t *table) awaitSlot() <-chan struct{} {
 	return t.vacancy
 }
 
+// wakeOpeners wakes the goroutines that wait for a slot: there will be none for them.
+func (t *table) wakeOpeners() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.vacated()
+}
+
 // vacated wakes the goroutines that wait for a slot. mu is held.
 func (t *table) vacated() {
 	if t.vacancy != nil {
