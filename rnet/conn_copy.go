@@ -25,7 +25,7 @@ func (c *Conn) WriteTo(w io.Writer) (int64, error) {
 
 func (c *Conn) writeTo(w io.Writer) (int64, error) {
 	if to, ok := w.(io.ReaderFrom); ok && !justWrites(w) {
-		return to.ReadFrom(withoutWriteTo{Conn: c})
+		return to.ReadFrom(withoutWriteTo{c})
 	}
 	var total int64
 	for {
@@ -66,14 +66,9 @@ func justWrites(w io.Writer) bool {
 }
 
 // withoutWriteTo is a Conn without its WriteTo, which would call ReadFrom again.
-type withoutWriteTo struct {
-	noWriteTo
-	*Conn
-}
+type withoutWriteTo struct{ c *Conn }
 
-type noWriteTo struct{}
-
-func (noWriteTo) WriteTo(io.Writer) (int64, error) { panic("ambiguous: nobody can call it") }
+func (r withoutWriteTo) Read(p []byte) (int, error) { return r.c.Read(p) }
 
 // A copy moves up to copySize bytes at a time. From a reader of which nobody can
 // tell whether it would wait it takes first what fits into smallCopy.
@@ -99,7 +94,7 @@ func (c *Conn) readFrom(r io.Reader) (int64, error) {
 	case *Conn:
 		return from.writeTo(c)
 	case withoutWriteTo:
-		return from.writeTo(c)
+		return from.c.writeTo(c)
 	}
 	read := pieces(r)
 	var total int64

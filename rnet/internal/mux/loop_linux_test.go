@@ -214,7 +214,7 @@ func TestAListThatASessionHasLeftDoesNotHoldIt(t *testing.T) {
 func TestASessionThatRestsKeepsNoLongListOfEvents(t *testing.T) {
 	l, dialed := onHandLoop(t, overSoft, 1)
 	m, far := l.Sinks[0].Stream.m, dialed[0].m
-	const messages, frames = 4, 100
+	const messages, frames = 8, 100
 	far.out.mu.Lock()
 	for range messages {
 		for range frames {
