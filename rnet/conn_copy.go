@@ -62,7 +62,7 @@ func justWrites(w io.Writer) bool {
 	case *Conn, *net.TCPConn, *os.File:
 		return true
 	}
-	return false
+	return w == io.Discard
 }
 
 // withoutWriteTo is a Conn without its WriteTo, which would call ReadFrom again.
