@@ -26,10 +26,12 @@ var failures = []struct {
 	{"ends the process once", `if first { os.Exit(1) }`, false},
 	{"has a child that panics once", `if first { t.Error("exit status 2, panic: wrong") }`, false},
 	{"has a child that races once", `if first { t.Error("exit status 66") }`, false},
-	{"takes too long once", `if first { time.Sleep(time.Minute) }`, false},
+	{tooLong, `if first { time.Sleep(time.Hour) }`, false},
 	{"leaks", `leak = first`, false},
 	{"does not build", `wrong`, false},
 }
+
+const tooLong = "takes too long once"
 
 const flaky = `package flaky
 
@@ -71,7 +73,7 @@ func TestOnlyWhatATestHasAgainstItselfOnceIsPassedOver(t *testing.T) {
 	const script = `set -euo pipefail
 repeated=repeated
 eval "$(sed -n '/^go_test() {/,/^passed=0/p; /^once_more() {/,/^}/p; /^again() {/,/^}/p' "$0")"
-flags=(-timeout 20s)
+flags=(-timeout "$1")
 go_test "${flags[@]}" ./... || once_more go_test "${flags[@]}"
 `
 	for _, f := range failures {
@@ -83,7 +85,11 @@ go_test "${flags[@]}" ./... || once_more go_test "${flags[@]}"
 			}
 			write("go.mod", "module example.com/flaky\n\ngo 1.24\n")
 			write("flaky_test.go", fmt.Sprintf(flaky, f.body))
-			c := exec.CommandContext(t.Context(), "bash", "-c", script, run)
+			timeout := "10m"
+			if f.name == tooLong {
+				timeout = "100ms"
+			}
+			c := exec.CommandContext(t.Context(), "bash", "-c", script, run, timeout)
 			c.Dir = dir
 			out, err := c.CombinedOutput()
 			require.Equal(t, f.passes, err == nil, "%s", out)
