@@ -32,7 +32,8 @@ func (lc *ListenConfig) listenUnix(ctx context.Context, config net.ListenConfig,
 	}
 	l := newListener(ln.Addr(), network, set, nil)
 	err = l.besideUnix(ln.(*net.UnixListener), lc.Peers)
-	if errors.Is(err, errors.ErrUnsupported) && set.Transport == fallback.Auto {
+	if err != nil && set.Transport == fallback.Auto { // the path leads elsewhere by now, or there is no software HCA
+		set.Log.Debug("rnet: listen at a plain Unix socket", "address", ln.Addr(), "err", err)
 		return ln, nil
 	}
 	if err != nil {

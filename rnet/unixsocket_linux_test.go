@@ -596,3 +596,26 @@ func TestAPlainPeerOfAListenerWithoutThoseIsReset(t *testing.T) {
 	defer ln.Close()
 	reset()
 }
+
+// Two servers that start at one moment do: each removes what the last one has left.
+func TestListenAtAPathThatIsRemovedMeanwhileIsAsWithPackageNet(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	stop := make(chan struct{})
+	removing := hang.Start(t, func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				os.Remove(path)
+			}
+		}
+	})
+	defer removing()
+	defer close(stop)
+	for range 300 {
+		ln, err := Listen("unix", path)
+		require.NoError(t, err)
+		require.NoError(t, ln.Close())
+	}
+}
