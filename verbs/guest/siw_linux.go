@@ -22,7 +22,9 @@ func (b *builder) buildSIW(ctx context.Context, dir, series, release, number str
 		return "", err
 	}
 	source := "linux-source-" + series
-	err = b.unpack(ctx, dir, headers+"="+number, common+"="+number, kbuild+"="+number, source+"="+number)
+	// The headers want kbuild of their version or a newer one, and for hours after an update there is only that:
+	// the signed kernel comes later.
+	err = b.unpack(ctx, dir, headers+"="+number, common+"="+number, kbuild, source+"="+number)
 	if err != nil {
 		return "", err
 	}
