@@ -8,10 +8,10 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed-b9b531af/ramjet/internal/hang"
 	"github.com/seed-b9b531af/ramjet/rnet"
 )
 
@@ -64,10 +64,5 @@ func TestAnInterruptEndsTheClientOfAServerThatDoesNotAnswer(t *testing.T) {
 		require.NoError(t, err)
 	}
 	interrupt()
-	select {
-	case err := <-ended:
-		require.ErrorIs(t, err, context.Canceled)
-	case <-time.After(20 * time.Second):
-		t.Fatal("it does not end")
-	}
+	require.ErrorIs(t, hang.Receive(t, ended, "the client ends"), context.Canceled)
 }
